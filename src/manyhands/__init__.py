@@ -1,0 +1,24 @@
+"""manyhands: finds and runs the fastest way to train a PyTorch model on the machine you have.
+
+Public names are resolved lazily, so that `import manyhands` (and `manyhands --help`) does not import torch.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "fit": "manyhands.runs.fit",
+    "Plan": "manyhands.plan.plan",
+    "Timeline": "manyhands.timeline",
+    "ManyhandsError": "manyhands.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'manyhands' has no attribute '{name}'")

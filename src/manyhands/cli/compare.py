@@ -1,0 +1,64 @@
+"""`manyhands compare`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhands.cli import options, output
+from manyhands.plan.words import parse
+from manyhands.runs import compare as comparison
+from manyhands.runs import store
+
+
+def compare(
+    model: options.Model,
+    plan: Annotated[list[str], typer.Option("--plan", help="Plan words or a plan.toml; give two or more.")],
+    data: options.Data = "digits",
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="Trainings of each plan, interleaved.")] = 3,
+    seed: options.Seed = None,
+    settings: options.Set = None,
+    config: options.ConfigFile = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for the runs; default: a new one.")] = None,
+    as_json: output.Json = False,
+    quiet: output.Quiet = False,
+) -> int:
+    """Train with several plans, like for like, and show them side by side."""
+    output.set_output(as_json, quiet)
+    order = options.make_config(model, data, epochs, batch_size, seed, settings, config)
+    plans = [(words, parse(words)) for words in dict.fromkeys(plan)]
+    folder = store.new_folder(out, f"compare-{model.rpartition(':')[2]}")
+    result = comparison.compare(order, plans, repeats, folder)
+    if output.wants_json():
+        output.emit(result)
+    else:
+        show(result)
+    return 1 if any(row["failed"] for row in result["rows"]) else 0
+
+
+def show(result: dict[str, Any]) -> None:
+    """The table of a comparison."""
+    columns = ["plan", "samples/s", "speed-up", "training seconds", "test accuracy", "n"]
+    output.table(columns, [_row(row) for row in result["rows"]])
+    for row in result["rows"]:
+        if row["failed"]:
+            print(f"{row['plan']} failed: {row['failed']}")
+        elif row["bound"] != row["plan"]:
+            print(f"{row['plan']} ran as {row['bound']}")
+    print(f"run folders: {result['out']}")
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    speed, seconds, accuracy = row["samples_per_s"], row["train_seconds"], row["test_accuracy"]
+    if accuracy is None:
+        return [row["plan"], "failed", "", "", "", "0"]
+    return [
+        row["plan"],
+        f"{speed['mean']:,.0f} ± {speed['std']:,.0f}" if speed else "–",
+        f"{row['speedup']:.2f}x" if row["speedup"] else "–",
+        f"{seconds['mean']:.2f} ± {seconds['std']:.2f}",
+        f"{100 * accuracy['mean']:.2f} ± {100 * accuracy['std']:.2f} %",
+        str(row["n"]),
+    ]

@@ -1,0 +1,5 @@
+"""demo"""
+
+
+def demo() -> None:
+    """x"""

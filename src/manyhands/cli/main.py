@@ -1,0 +1,66 @@
+"""The command `manyhands`: its parts, and what becomes of errors."""
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from manyhands.cli import compare, data, demo, deploy, inspect, output, train
+from manyhands.errors import ManyhandsError
+
+# The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
+# package; as the bases of typer.BadParameter they are public in both.
+ParserError = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="manyhands",
+    help="Find and run the fastest way to train a PyTorch model on the machine you have.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.train)
+app.command("compare")(compare.compare)
+app.command("demo")(demo.demo)
+app.add_typer(data.app, name="data")
+app.command("runs")(inspect.runs)
+app.command("show")(inspect.show)
+app.command("predict")(deploy.predict)
+app.command("export")(deploy.export)
+
+
+def main() -> None:
+    """Run a command; errors become one line and an exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
+    if "--json" in arguments:
+        output.set_output(as_json=True, quiet=False)  # so that errors of the parser are JSON too
+    try:
+        result = app(arguments, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except ManyhandsError as error:
+        return output.fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return output.fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone (| head): nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if isinstance(error, ParserError):
+            return _parser_error(error)
+        raise
+
+
+def _parser_error(error: Any) -> int:
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help text
+        print(message)
+        return 2
+    context = getattr(error, "ctx", None)
+    return output.fail(message + (f" (see {context.command_path} --help)" if context else ""), 2)

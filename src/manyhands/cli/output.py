@@ -1,0 +1,60 @@
+"""Output: results on standard output as a table or as one JSON object, and the options that every command has."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from manyhands.progress import set_quiet
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log lines.")]
+
+_json = False
+
+
+def set_output(as_json: bool, quiet: bool) -> None:
+    """Remember how the command was asked to speak; called first by every command."""
+    global _json
+    _json = as_json
+    set_quiet(quiet)
+
+
+def wants_json() -> bool:
+    return _json
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """The one JSON object of this command."""
+    print(json.dumps(value, allow_nan=False), flush=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """A table for people."""
+    shown = Table(title=title, title_justify="left", header_style="bold")
+    for number, column in enumerate(columns):
+        shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)
+
+
+def fail(message: str, exit_code: int) -> int:
+    """One clear line; with --json the same as an object."""
+    line = " ".join(message.split())
+    print(f"error: {line}", file=sys.stderr, flush=True)
+    if _json:
+        emit({"error": line, "exit_code": exit_code})
+    return exit_code
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"

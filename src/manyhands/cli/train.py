@@ -1,0 +1,70 @@
+"""`manyhands train`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyhands.cli import options, output
+from manyhands.errors import InputError
+from manyhands.plan.words import parse
+from manyhands.runs import run as runs
+from manyhands.runs import store
+
+
+def train(
+    model: Annotated[str | None, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")] = None,
+    plan: Annotated[str, typer.Option("--plan", help="Plan words or a plan.toml.")] = "serial",
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    seed: options.Seed = None,
+    settings: options.Set = None,
+    config: options.ConfigFile = None,
+    init_from: options.InitFrom = None,
+    freeze: options.Freeze = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; default: a new one.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run.")] = None,
+    as_json: output.Json = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Train a model, and keep the run in a folder."""
+    output.set_output(as_json, quiet)
+    if resume is not None:
+        if model is not None or data is not None:
+            raise InputError(
+                f"--resume {resume} goes on with that run's own model and data: leave out MODEL and --data"
+            )
+        show(runs.resume(resume))
+        return
+    if model is None and config is None:
+        raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
+    order = options.make_config(model, data, epochs, batch_size, seed, settings, config, init_from, freeze)
+    show(runs.train_new(order, parse(plan), out, command=shlex.join(["manyhands", *sys.argv[1:]])))
+
+
+def show(run: store.Run) -> None:
+    """Print what a run came to."""
+    result = runs.as_json(run)
+    if output.wants_json():
+        output.emit(result)
+        return
+    output.table(["", run.name], [[key, value] for key, value in summary(result)])
+    print(f"run folder: {run.folder}")
+
+
+def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """The rows of a run's table."""
+    seconds = result["seconds"]
+    apart = ", ".join(f"{name} {seconds[name]:.1f}" for name in seconds if name != "total" and seconds[name] >= 0.05)
+    return [
+        ("plan", result["plan"]),
+        ("test accuracy", output.percent(result["test_accuracy"])),
+        ("validation accuracy", output.percent(result["val_accuracy"])),
+        ("final loss", f"{result['final_loss']:.4f}"),
+        ("samples/s, steady state", output.number(result["samples_per_s"])),
+        ("seconds", f"{seconds['total']:.1f} ({apart})"),
+        ("peak memory", f"{result['peak_memory_mb']:,.0f} MB"),
+    ]

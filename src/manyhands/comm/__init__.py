@@ -1,0 +1,1 @@
+"""Ranks and what passes between them."""

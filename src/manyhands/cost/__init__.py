@@ -1,0 +1,1 @@
+"""What an operation and a transfer cost."""

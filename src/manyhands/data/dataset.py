@@ -1,0 +1,50 @@
+"""Dataset: stored arrays with a train, a validation and a test part."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyhands.data.schema import Schema
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of the shared arrays that belong to one part, in order."""
+
+    inputs: NDArray[Any]  # image: uint8 [N, H, W, C]; text: int32 [N, L]; table: float32 [N, F]
+    labels: NDArray[np.int64]  # [N]
+    index: NDArray[np.int64]  # rows of inputs and labels
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set that is ready to be fed: memory-mapped, its three parts disjoint."""
+
+    schema: Schema
+    train: Split
+    validation: Split
+    test: Split
+    source: str  # where it was read from
+
+    @property
+    def bytes(self) -> int:
+        """The size of the stored arrays."""
+        return self.train.inputs.nbytes + self.train.labels.nbytes
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How a source is read and split."""
+
+    size: int | None = None  # first N training samples, before validation is taken out
+    target: str | None = None  # the class column of a CSV
+    image_size: int | None = None  # short side after scaling; then the centre is cut out
+    length: int | None = None  # tokens per text
+    vocabulary: int = 20_000  # most tokens kept
+    validation: float = 0.05  # share of the training set, where the source brings no validation part
+    seed: int = 0  # of the validation split

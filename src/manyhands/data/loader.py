@@ -1,0 +1,79 @@
+"""The usual loader: torch's DataLoader over single samples, each transformed as torchvision's ToTensor and
+Normalize do it; the feed of the `plain` reference."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from manyhands.data.dataset import Split
+from manyhands.data.feed import Batch, Batches
+from manyhands.data.schema import Schema
+
+
+class Samples(Dataset[tuple[Tensor, int]]):
+    """One sample at a time, ready for the model."""
+
+    def __init__(self, split: Split, schema: Schema) -> None:
+        self.split, self.kind = split, schema.kind
+        self.mean = [value / 255 for value in schema.mean]
+        self.std = [value / 255 for value in schema.std]
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        row = self.split.index[number]
+        label = int(self.split.labels[row])
+        values = self.split.inputs[row]
+        if self.kind == "image":
+            picture = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
+            return normalized(to_tensor(picture), self.mean, self.std), label
+        return torch.from_numpy(values.astype(np.int64 if self.kind == "text" else np.float32)), label
+
+
+def to_tensor(picture: Image.Image) -> Tensor:
+    """The operations of torchvision's ToTensor, one by one."""
+    pixels = torch.from_numpy(np.array(picture, np.uint8, copy=True))
+    pixels = pixels.view(picture.size[1], picture.size[0], len(picture.getbands()))
+    return pixels.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
+
+
+def normalized(image: Tensor, mean: list[float], std: list[float]) -> Tensor:
+    """The operations of torchvision's Normalize, one by one, its check for a zero deviation included."""
+    image = image.clone()
+    mean_tensor = torch.as_tensor(mean, dtype=image.dtype, device=image.device)
+    std_tensor = torch.as_tensor(std, dtype=image.dtype, device=image.device)
+    if (std_tensor == 0).any():
+        raise ValueError("a channel of the training images is constant")
+    return image.sub_(mean_tensor.view(-1, 1, 1)).div_(std_tensor.view(-1, 1, 1))
+
+
+class LoaderFeed:
+    """DataLoader with PyTorch's defaults, in our order of samples, so that every plan sees the same batches."""
+
+    def __init__(self, split: Split, batches: Batches, schema: Schema, device: torch.device, workers: int) -> None:
+        self.batches, self.device, self.workers = batches, device, workers
+        self.samples = Samples(split, schema)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        loader = DataLoader(
+            self.samples,
+            batch_size=self.batches.size,
+            sampler=self.batches.order(number)[start * self.batches.size :].tolist(),
+            num_workers=self.workers,
+            # A generator of its own: the loader draws a seed when it starts, and dropout must not notice.
+            generator=torch.Generator(),
+        )
+        for inputs, labels in loader:
+            yield inputs.to(self.device), labels.to(self.device)
+
+    def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        inputs, labels = batch
+        return inputs, labels

@@ -1,0 +1,1 @@
+"""Readers of the ordinary formats, one a file."""

@@ -1,0 +1,1 @@
+"""Training: obeys a plan."""

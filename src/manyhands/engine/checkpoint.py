@@ -1,0 +1,159 @@
+"""Checkpoint: safetensors and JSON in a folder that is whole or absent; never a pickle.
+
+checkpoints/
+  step-00000100/   model.safetensors  optimizer.safetensors  state.json (step, epoch, checksums, …)
+  best             a file that names the checkpoint with the best validation accuracy
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from manyhands.errors import RunError
+from manyhands.files import sha256, write_text, written_aside
+from manyhands.optim.optimizer import load_state
+from manyhands.progress import say
+
+TENSORS = ("model.safetensors", "optimizer.safetensors")
+
+
+@dataclass
+class Position:
+    """Where a training stands: all that the loop needs, beside the tensors, to go on as if never stopped."""
+
+    step: int = 0  # steps done
+    epoch: int = 0  # epochs done
+    batch: int = 0  # batches done in the current epoch
+    best_accuracy: float = -1.0
+    bad_epochs: int = 0  # epochs since the best
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Position,
+    *,
+    keep: int,
+    best: bool,
+) -> Path:
+    """Write the checkpoint of this step, then remove all but the newest `keep` and the best."""
+    path = folder / f"step-{position.step:08d}"
+    tensors, rest = _flat(optimizer.state_dict())
+    with written_aside(path) as aside:
+        aside.mkdir()
+        save_file(_owned(model.state_dict()), aside / TENSORS[0])
+        save_file(_owned({**tensors, **_random_states()}), aside / TENSORS[1])
+        state = {
+            "position": vars(position),
+            "optimizer": rest,
+            "sha256": {name: sha256(aside / name) for name in TENSORS},
+        }
+        (aside / "state.json").write_text(json.dumps(state))
+    if best:
+        write_text(folder / "best", path.name)
+    named = best_of(folder)
+    for old in listing(folder)[:-keep]:
+        if old != named:
+            shutil.rmtree(old)
+    return path
+
+
+def listing(folder: Path) -> list[Path]:
+    """The checkpoints, oldest first."""
+    return sorted(folder.glob("step-*"))
+
+
+def best_of(folder: Path) -> Path | None:
+    """The checkpoint with the best validation accuracy, if there is one."""
+    try:
+        path = folder / (folder / "best").read_text().strip()
+    except OSError:
+        return None
+    return path if path.is_dir() else None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether every file is there with its checksum."""
+    try:
+        sums = json.loads((path / "state.json").read_text())["sha256"]
+        return all(sha256(path / name) == sums[name] for name in TENSORS)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def newest_whole(folder: Path) -> Path | None:
+    """The newest checkpoint that is intact; says so when it passes over a damaged one."""
+    for path in reversed(listing(folder)):
+        if is_whole(path):
+            return path
+        say(f"checkpoint {path.name} is damaged: falling back to the one before")
+    return None
+
+
+def load_model(path: Path) -> dict[str, Tensor]:
+    """The model's tensors."""
+    try:
+        tensors: dict[str, Tensor] = load_file(path / TENSORS[0])
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot read the checkpoint {path}: {error}") from None
+    return tensors
+
+
+def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Position:
+    """Put model, optimizer and random states back, and say where the training stood."""
+    state = json.loads((path / "state.json").read_text())
+    model.load_state_dict(load_model(path))
+    tensors = load_file(path / TENSORS[1])
+    _set_random_states(tensors)
+    load_state(optimizer, _nested(tensors, state["optimizer"]))
+    return Position(**state["position"])
+
+
+def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the host; safetensors refuses tensors that share memory."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def _flat(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state as named tensors, and the rest as JSON values."""
+    tensors: dict[str, Tensor] = {}
+    scalars: dict[str, Any] = {}
+    for number, values in state["state"].items():
+        for key, value in values.items():
+            (tensors if isinstance(value, Tensor) else scalars)[f"state.{number}.{key}"] = value
+    groups = [
+        {key: float(value) if isinstance(value, Tensor) else value for key, value in group.items()}
+        for group in state["param_groups"]
+    ]
+    return tensors, {"scalars": scalars, "groups": groups}
+
+
+def _nested(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `_flat`."""
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in {**tensors, **rest["scalars"]}.items():
+        if name.startswith("state."):
+            _, number, key = name.split(".", 2)
+            state.setdefault(int(number), {})[key] = value
+    return {"state": state, "param_groups": rest["groups"]}
+
+
+def _random_states() -> dict[str, Tensor]:
+    states = {"random.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["random.cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_random_states(tensors: dict[str, Tensor]) -> None:
+    torch.set_rng_state(tensors["random.cpu"])
+    if "random.cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["random.cuda"])

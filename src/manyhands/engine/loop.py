@@ -1,0 +1,188 @@
+"""The loop: epochs of steps with schedule, validation, checkpoints, early stopping and a watch for NaN."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyhands.data.feed import Feed
+from manyhands.engine import checkpoint
+from manyhands.engine.checkpoint import Position
+from manyhands.engine.clock import Clock
+from manyhands.engine.evaluate import Score, evaluate
+from manyhands.engine.step import EAGER_BEFORE_CAPTURE, Step, Trainee
+from manyhands.errors import Diverged
+from manyhands.optim.optimizer import set_lr
+from manyhands.optim.options import OptimOptions
+from manyhands.optim.schedule import factor
+from manyhands.progress import Bar, say
+
+STEADY_AFTER = 10  # steps left out of the steady state; a quarter of all steps when there are few
+FLUSH_SECONDS = 0.25  # how long a GPU's losses may stay there
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to train and what to keep."""
+
+    epochs: int
+    max_steps: int | None
+    patience: int | None  # epochs without a better validation accuracy
+    optim: OptimOptions
+    lr: float
+    every_steps: int | None  # a checkpoint every N steps, beside the one after each epoch
+    keep: int
+    checkpoints: Path | None  # None: none are written
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training came to."""
+
+    final_loss: float
+    validation: Score | None
+    steps: int
+    stopped_early: bool
+
+
+@dataclass
+class Loop:
+    """One training; `record` receives a dictionary for each step and each validation."""
+
+    trainee: Trainee
+    step: Step
+    settings: Settings
+    validation: Feed | None
+    clock: Clock
+    record: Callable[[dict[str, Any]], None]
+    bar: Bar
+    position: Position
+    slow_first: int = 0  # first steps that compile or capture: their time is told apart
+
+    def __post_init__(self) -> None:
+        per_epoch = len(self.trainee.feed)
+        self.total = min(self.settings.epochs * per_epoch, self.settings.max_steps or math.inf).__int__()
+        self.first = self.position.step
+        steps = self.total - self.first
+        self.steady_from = self.first + max(self.slow_first, min(STEADY_AFTER, steps // 4))
+        self.pending: list[tuple[int, int, float, Tensor]] = []  # step, samples, rate, loss
+        self.flushed = time.perf_counter_ns()
+        self.last_loss = math.nan
+        self.rate: float | None = None
+
+    def run(self) -> Outcome:
+        self.trainee.model.train()
+        score: Score | None = None
+        stopped = False
+        while self.position.step < self.total and not stopped:
+            self._epoch()
+            score = self._validate()
+            stopped = self.settings.patience is not None and self.position.bad_epochs >= self.settings.patience
+        if stopped:
+            say(f"stopped after epoch {self.position.epoch}: no better for {self.settings.patience} epochs")
+            self._back_to_best()
+        return Outcome(self.last_loss, score, self.position.step, stopped)
+
+    def _epoch(self) -> None:
+        """Train to the end of the epoch, or to the last step."""
+        position, every = self.position, self.settings.every_steps
+        self.flushed = time.perf_counter_ns()
+        for batch in self.trainee.feed.epoch(position.epoch, position.batch):
+            rate = self.settings.lr * factor(self.settings.optim, position.step, self.total)
+            if rate != self.rate:
+                set_lr(self.trainee.optimizer, rate)
+                self.rate = rate
+            loss = self.step(batch)
+            position.step += 1
+            position.batch += 1
+            self.pending.append((position.step, len(batch[0]), rate, loss))
+            if self._flush_due():
+                self._flush()
+            if every and position.step % every == 0 and position.step < self.total:
+                self._flush()
+                self._save(best=False)
+            if position.step == self.total:
+                break
+        self._flush()
+        if position.batch == len(self.trainee.feed):
+            position.epoch, position.batch = position.epoch + 1, 0
+
+    def _flush_due(self) -> bool:
+        if self.trainee.device.type == "cpu":
+            return True
+        edge = self.position.step in (self.first + self.slow_first, self.steady_from)
+        return edge or time.perf_counter_ns() - self.flushed > FLUSH_SECONDS * 1e9
+
+    def _flush(self) -> None:
+        """Fetch the losses that wait on the device, account for their time, stop at the first that is not finite."""
+        if not self.pending:
+            return
+        steps, samples, rates, tensors = zip(*self.pending, strict=True)
+        self.pending = []
+        losses = torch.stack(tensors).tolist() if len(tensors) > 1 else [tensors[0].item()]
+        now = time.perf_counter_ns()
+        seconds, count = (now - self.flushed) / 1e9, len(steps)
+        slow = steps[-1] <= self.first + self.slow_first
+        label = f"step {steps[0]}" + (f" to {steps[-1]}" if count > 1 else "")
+        self.clock.add("compile" if slow else "train", label, self.flushed, now)
+        if steps[0] > self.steady_from:
+            self.clock.add_steady(count, sum(samples), seconds)
+        self.flushed = now
+        for step, rate, loss in zip(steps, rates, losses, strict=True):
+            if not math.isfinite(loss):
+                raise Diverged(
+                    f"the loss is {loss} at step {step} of {self.total}: lower the learning rate "
+                    f"(it was {rate:g}) or set train.clip=1; the last good checkpoint was kept"
+                )
+            self.record({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
+        self.last_loss = losses[-1]
+        self.bar.advance(sum(samples), f"loss {self.last_loss:.4f}")
+
+    def _validate(self) -> Score | None:
+        """Score the validation part, keep the checkpoint, and count epochs without progress."""
+        position, score, better = self.position, None, False
+        if self.validation is not None:
+            with self.clock.phase("eval", f"validation {position.epoch}"):
+                score = evaluate(self.trainee, self.validation)
+            self.record(
+                {
+                    "step": position.step,
+                    "epoch": position.epoch,
+                    "val_loss": score.loss,
+                    "val_accuracy": score.accuracy,
+                    "train_seconds": self.clock.seconds["train"],
+                }
+            )
+            better = score.accuracy > position.best_accuracy
+            position.bad_epochs = 0 if better else position.bad_epochs + 1
+            position.best_accuracy = max(score.accuracy, position.best_accuracy)
+        self._save(best=better)
+        return score
+
+    def _save(self, best: bool) -> None:
+        if self.settings.checkpoints is None:
+            return
+        with self.clock.phase("checkpoint"):
+            checkpoint.save(
+                self.settings.checkpoints,
+                self.trainee.model,
+                self.trainee.optimizer,
+                self.position,
+                keep=self.settings.keep,
+                best=best,
+            )
+        self.flushed = time.perf_counter_ns()
+
+    def _back_to_best(self) -> None:
+        if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
+            self.trainee.model.load_state_dict(checkpoint.load_model(path))
+
+
+def slow_first_steps(compiled: bool, captured: bool) -> int:
+    """How many first steps are not like the others."""
+    return EAGER_BEFORE_CAPTURE + 1 if captured else int(compiled)

@@ -1,0 +1,145 @@
+"""The training step of one device: eager, compiled, or captured as a CUDA graph, always the same function."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from manyhands.data.feed import Batch, Feed
+from manyhands.plan.plan import Plan
+
+# Steps that a batch shape runs eagerly, on the stream that captures later, before its graph is captured: kernels
+# are chosen and optimizer state is made in them. They are real steps of the training.
+EAGER_BEFORE_CAPTURE = 3
+
+
+class Step(Protocol):
+    """Does one update and gives the loss, still on the device."""
+
+    def __call__(self, batch: Batch) -> Tensor: ...
+
+
+@dataclass
+class Trainee:
+    """What a step works on."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    feed: Feed
+    loss: Callable[[Tensor, Tensor], Tensor]
+    precision: str
+    device: torch.device
+    clip: float | None = None
+    accumulate: int = 1
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of one batch; what is compiled when the plan says so."""
+        inputs, labels = self.feed.prepare(batch)
+        with self.autocast():
+            return self.loss(self.model(inputs), labels)
+
+
+def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
+    """The step as the (bound) plan asks for it."""
+    losses = compiled_for(trainee.losses, batch_size // trainee.accumulate) if plan.compile == "on" else trainee.losses
+    step = EagerStep(trainee, losses)
+    return CapturedStep(step, trainee.device) if plan.capture == "on" else step
+
+
+def compiled_for(losses: Callable[[Batch], Tensor], batch_size: int) -> Callable[[Batch], Tensor]:
+    """Compile for full batches; the last, smaller one of an epoch runs eagerly rather than compile once more."""
+    compiled = torch.compile(losses, dynamic=False)
+
+    def choose(batch: Batch) -> Tensor:
+        result: Tensor = (compiled if len(batch[0]) == batch_size else losses)(batch)
+        return result
+
+    return choose
+
+
+@dataclass
+class EagerStep:
+    """Forward, backward, update."""
+
+    trainee: Trainee
+    losses: Callable[[Batch], Tensor]
+
+    def __call__(self, batch: Batch) -> Tensor:
+        optimizer = self.trainee.optimizer
+        optimizer.zero_grad(set_to_none=True)
+        total = self._backward(batch)
+        if self.trainee.clip is not None:
+            nn.utils.clip_grad_norm_(self.trainee.model.parameters(), self.trainee.clip, foreach=True)
+        optimizer.step()
+        return total
+
+    def _backward(self, batch: Batch) -> Tensor:
+        if self.trainee.accumulate == 1:
+            loss = self.losses(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.detach()
+        # Each part weighs by its samples, so that the sum is the mean over the whole batch.
+        count = len(batch[0])
+        total = torch.zeros((), device=self.trainee.device)
+        for part in zip(*(each.chunk(self.trainee.accumulate) for each in batch), strict=True):
+            loss = self.losses(part) * (len(part[0]) / count)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
+
+
+@dataclass
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    loss: Tensor
+
+
+@dataclass
+class CapturedStep:
+    """Replays the whole step, gather to update, as one CUDA graph; one graph for each batch size."""
+
+    step: EagerStep
+    device: torch.device
+    seen: dict[int, int] = field(default_factory=dict)
+    graphs: dict[int, _Captured] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    def __call__(self, batch: Batch) -> Tensor:
+        size = len(batch[0])
+        if captured := self.graphs.get(size):
+            for fixed, new in zip(captured.batch, batch, strict=True):
+                fixed.copy_(new)
+            captured.graph.replay()
+            return captured.loss.clone()
+        self.seen[size] = self.seen.get(size, 0) + 1
+        if self.seen[size] <= EAGER_BEFORE_CAPTURE:
+            return self._eager(batch)
+        self.graphs[size] = self._capture(batch)
+        return self(batch)
+
+    def _eager(self, batch: Batch) -> Tensor:
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            loss = self.step(batch)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        return loss
+
+    def _capture(self, batch: Batch) -> _Captured:
+        fixed = tuple(each.clone() for each in batch)
+        graph = torch.cuda.CUDAGraph()
+        # Gradients must be made inside the graph's own memory, hence none beforehand.
+        self.step.trainee.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph, stream=self.stream):
+            loss = self.step(fixed)
+        return _Captured(graph, fixed, loss)

@@ -1,0 +1,74 @@
+"""The exception tree.
+
+    ManyhandsError
+    ├── InputError            what the user gave cannot be used                  exit code 2
+    │   ├── ModelError        unknown model, a factory that fails, wrong classes
+    │   ├── PlanError         unknown plan word or option, a value not allowed
+    │   ├── ConfigError       unknown key, a value not allowed
+    │   ├── DataError         missing, truncated, corrupt or unfitting data
+    │   ├── StorageError      a folder that exists, cannot be written, or is full
+    │   └── MissingPackage    an optional package that the command needs
+    └── RunError              the training itself failed                         exit code 1
+        └── Diverged          the loss is not a finite number
+
+Every message is one line: the offending value, what is allowed, how to repair it.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ManyhandsError(Exception):
+    """Anything that manyhands raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(ManyhandsError):
+    """What the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class ModelError(InputError):
+    """A model that is unknown, cannot be built, or does not fit its data."""
+
+
+class PlanError(InputError):
+    """A plan that cannot be read or cannot be run."""
+
+
+class ConfigError(InputError):
+    """A configuration key or value that is not allowed."""
+
+
+class DataError(InputError):
+    """Data that is missing, broken or does not fit."""
+
+
+class StorageError(InputError):
+    """A folder that exists already, cannot be written, or is full."""
+
+
+class MissingPackage(InputError):
+    """An optional package that the command needs is not installed."""
+
+
+class RunError(ManyhandsError):
+    """The training failed."""
+
+
+class Diverged(RunError):
+    """The loss is NaN or infinite."""
+
+
+def choices(value: str, allowed: Iterable[str]) -> str:
+    """The tail of an error about a name that is not known: the nearest one first, then all.
+
+    >>> choices("conv", ["convnet", "mlp"])
+    "did you mean 'convnet'? Allowed: convnet, mlp"
+    """
+    names = list(allowed)
+    near = get_close_matches(value, names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"{hint}Allowed: {', '.join(names)}"

@@ -1,0 +1,116 @@
+"""Files that are whole or absent: written aside and renamed, checksummed, locked."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from manyhands.errors import StorageError
+
+
+def home() -> Path:
+    """The folder for caches and runs: MANYHANDS_HOME, or the user's cache folder."""
+    if named := os.environ.get("MANYHANDS_HOME"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manyhands"
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals while writing below `path` into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(path, error) from error
+
+
+def _storage_error(path: Path, error: OSError) -> OSError | StorageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(f"no space left while writing {path}: free some space or choose another folder")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageError(f"cannot write {path} ({error.strerror}): choose a folder that you may write to")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return StorageError(f"cannot make the folder {path} ({error.strerror}): choose another name")
+    return error
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder with its parents, and prove that it can be written."""
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return path
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside `path`, renamed to it when the block ends well, removed when not.
+
+    Works for a file and for a folder; what was at `path` stays until the rename.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield aside
+            _sync(aside)
+            if path.is_dir():
+                shutil.rmtree(path)
+            aside.replace(path)
+    finally:
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                aside.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Flush a file, or the files of a folder, to the disk: after a power cut a rename must not outlive its data."""
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    with written_aside(path) as aside:
+        aside.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, for text."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """As `write_bytes`, for a JSON value."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file for the block, so that two processes do not make the same thing at once.
+
+    The kernel drops the lock with its process: a kill leaves a file behind, never a lock.
+    """
+    make_folder(path.parent)
+    with storage_errors(path), path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

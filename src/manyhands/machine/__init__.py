@@ -1,0 +1,1 @@
+"""The machine: what it has, and how a process settles on it."""

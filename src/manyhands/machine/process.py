@@ -1,0 +1,41 @@
+"""How a process settles on the machine before its work: cores, threads, and an allocator that keeps its memory."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+
+# Parameters of glibc's mallopt(3).
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+
+def settle(*, threads: int | None = None, cores: Sequence[int] | None = None, allocator: str = "default") -> None:
+    """Pin the process, set the number of threads inside one operation, and choose the allocator's habit.
+
+    Call it before torch is imported where possible: OpenMP reads its settings once, and threads that exist
+    already are not pinned again.
+    """
+    if cores:
+        os.sched_setaffinity(0, cores)
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(threads)
+    if allocator == "keep":
+        keep_memory()
+
+
+def keep_memory() -> bool:
+    """Tell glibc to keep freed memory instead of returning it to the kernel; False where there is no glibc.
+
+    By default every activation above 128 KiB is mapped, faulted in page by page and unmapped again at each
+    step. Kept, the MNIST convnet at batch 256 trained 1.5 times as fast on 2 cores (benchmarks/results).
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(
+        mallopt(parameter, value) == 1
+        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20))
+    )

@@ -1,0 +1,1 @@
+"""Optimizers by name and learning-rate schedules."""

@@ -1,0 +1,107 @@
+"""Optimizers by name: as the usual script writes them, or in torch's fastest implementation."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manyhands.errors import ConfigError
+from manyhands.optim.options import OPTIMIZERS
+from manyhands.optim.options import OptimOptions as OptimOptions
+
+NAMES = OPTIMIZERS
+
+_CLASSES: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": torch.optim.SGD,
+    "nesterov": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+}
+
+# Where torch has a fused kernel. Adagrad's for CUDA is younger than the oldest torch we support.
+_FUSED: dict[str, tuple[str, ...]] = {
+    "sgd": ("cpu", "cuda"),
+    "momentum": ("cpu", "cuda"),
+    "nesterov": ("cpu", "cuda"),
+    "adam": ("cpu", "cuda"),
+    "adamw": ("cpu", "cuda"),
+    "adagrad": ("cpu",),
+}
+
+# SGD has no such flag: its fused kernel reads a tensor rate on the device and keeps no step count.
+_HAVE_CAPTURABLE = ("adam", "adamw", "rmsprop")
+
+# How a step is computed, as opposed to what: a loaded state must not change these.
+_IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
+
+
+def can_capture(name: str) -> bool:
+    """Whether this optimizer's step can be inside a CUDA graph.
+
+    Not Adagrad's: without a fused kernel for CUDA it counts its steps on the host and reads the rate there.
+    """
+    return name in NAMES and name != "adagrad"
+
+
+def build(
+    parameters: Iterable[nn.Parameter],
+    options: OptimOptions,
+    lr: float,
+    *,
+    best: bool,
+    device: str,
+    captured: bool = False,
+) -> torch.optim.Optimizer:
+    """The optimizer that the options name, over these parameters, at the base rate `lr`.
+
+    best=False: what the usual script writes, all else at torch's defaults. best=True: the fused
+    implementation where torch has one for this device, else foreach. captured=True (which implies best): the
+    step may be in a CUDA graph, and the rate is a tensor that `set_lr` changes in place. The first step makes
+    the state, so take a few before the capture.
+    """
+    if captured and not can_capture(options.name):
+        allowed = ", ".join(name for name in NAMES if can_capture(name))
+        raise ConfigError(f"{options.name} cannot be in a CUDA graph: use one of {allowed}, or do not capture")
+    kind = device.split(":")[0]
+    keywords: dict[str, Any] = {"lr": lr}
+    if options.weight_decay is not None:
+        keywords["weight_decay"] = options.weight_decay
+    if options.name in ("momentum", "nesterov"):
+        keywords["momentum"] = options.momentum
+        keywords["nesterov"] = options.name == "nesterov"
+    if best or captured:
+        keywords["fused" if kind in _FUSED.get(options.name, ()) else "foreach"] = True
+    if captured:
+        keywords["lr"] = torch.tensor(lr, dtype=torch.float32, device=device)
+        if kind == "cuda" and options.name in _HAVE_CAPTURABLE:
+            keywords["capturable"] = True
+    return _CLASSES[options.name](parameters, **keywords)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Change the rate of every group; in place where it is a tensor, since a CUDA graph holds its address."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load another optimizer's `state_dict`, keeping this one's implementation and its rate's tensor.
+
+    torch's own `load_state_dict` takes these over too: a run that resumes under another plan would then step
+    the old way, and a captured graph would no longer see `set_lr`.
+    """
+    own = [{key: group[key] for key in ("lr", *_IMPLEMENTATION) if key in group} for group in optimizer.param_groups]
+    loaded = state["param_groups"]
+    kept = [{key: value for key, value in group.items() if key != "lr"} for group in own]
+    groups = [{**group, **keep} for group, keep in zip(loaded, kept, strict=True)]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+    for group, keep, new in zip(optimizer.param_groups, own, loaded, strict=True):
+        lr = float(new["lr"])
+        group["lr"] = keep["lr"].fill_(lr) if isinstance(keep["lr"], Tensor) else lr

@@ -1,0 +1,1 @@
+"""The plan: how a training is split and run, as data."""

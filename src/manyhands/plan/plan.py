@@ -1,0 +1,138 @@
+"""Plan: how a training is split and run, as data that a person can read and the engine obeys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any
+
+from manyhands.errors import PlanError, choices
+from manyhands.plan.axis import Axis, check_axes, parse_axis
+
+# What an option may be: a tuple of words, or the smallest whole number.
+OPTIONS: dict[str, tuple[str, ...] | int] = {
+    "device": ("cpu", "cuda"),
+    "precision": ("fp32", "bf16"),
+    "layout": ("channels_last", "contiguous"),
+    "allocator": ("keep", "default"),
+    "kernels": ("own", "torch"),
+    "compile": ("on", "off"),
+    "capture": ("on", "off"),
+    "feed": ("device", "host", "loader"),
+    "workers": 0,
+    "threads": 1,
+    "backend": ("gloo", "nccl", "mpi", "shm"),
+    "compress": ("none", "bf16", "fp16", "topk", "powersgd"),
+    "shard": ("none", "optimizer", "full"),
+    "microbatches": 1,
+    "schedule": ("gpipe", "1f1b", "interleaved", "zerobubble"),
+    "balance": ("auto", "equal"),
+    "recompute": ("on", "off"),
+    "consistency": ("sync", "async", "stale"),
+    "staleness": 0,
+    "every": 1,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The axes of the split and the options of its execution; None means not said, to be bound before it runs."""
+
+    axes: tuple[Axis, ...]
+    device: str | None = None
+    precision: str | None = None
+    layout: str | None = None  # memory format of images
+    allocator: str | None = None  # keep: freed memory stays with the process
+    kernels: str | None = None  # own: our faster drop-ins for some of torch's CPU layers
+    compile: str | None = None  # torch.compile
+    capture: str | None = None  # the step as a CUDA graph
+    feed: str | None = None  # device: the whole set lives there; host: prefetched; loader: torch's DataLoader
+    workers: int | None = None  # loader processes
+    threads: int | None = None  # inside one operation, per rank
+    cores: tuple[tuple[int, ...], ...] | None = None  # of each rank
+    backend: str | None = None
+    compress: str | None = None
+    shard: str | None = None
+    microbatches: int | None = None
+    schedule: str | None = None
+    balance: str | None = None
+    recompute: str | None = None
+    consistency: str | None = None
+    staleness: int | None = None
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        check_axes(self.axes)
+        for name in OPTIONS:
+            value = getattr(self, name)
+            if value is not None:
+                check_option(name, value)
+
+    @property
+    def name(self) -> str:
+        """The axes as words: `data:2,tensor:2`."""
+        return ",".join(map(str, self.axes))
+
+    @property
+    def world(self) -> int:
+        """How many ranks it takes."""
+        return prod(axis.degree + axis.servers for axis in self.axes)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is a reference point that runs with PyTorch's defaults."""
+        return self.axes[0].name in ("plain", "ddp")
+
+    def said(self) -> dict[str, Any]:
+        """The options that have a value."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if field.name != "axes" and (value := getattr(self, field.name)) is not None
+        }
+
+    def with_defaults(self, **values: Any) -> "Plan":
+        """Fill what is not said; what is said stays."""
+        return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
+
+    def __str__(self) -> str:
+        """The words that make this plan again (cores apart, which only a file can say)."""
+        return ",".join([self.name, *(f"{name}={value}" for name, value in self.said().items() if name != "cores")])
+
+
+def check_option(name: str, value: Any) -> None:
+    allowed = OPTIONS[name]
+    if isinstance(allowed, int):
+        if not isinstance(value, int) or isinstance(value, bool) or value < allowed:
+            raise PlanError(f"plan option {name}={value}: a whole number, at least {allowed}, is allowed")
+    elif value not in allowed:
+        raise PlanError(f"plan option {name}={value}: {choices(str(value), allowed)}")
+
+
+def from_table(table: Mapping[str, Any], source: str) -> Plan:
+    """A plan from a TOML or JSON table, as `to_table` makes it."""
+    known = {field.name for field in fields(Plan)}
+    for key in table:
+        if key not in known:
+            raise PlanError(f"{source}: unknown key '{key}': {choices(key, sorted(known))}")
+    axes = table.get("axes")
+    if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
+        raise PlanError(f'{source}: axes is {axes!r}, a list of words such as ["data:2"] is needed')
+    values = {key: value for key, value in table.items() if key != "axes"}
+    if (cores := values.get("cores")) is not None:
+        values["cores"] = _cores(cores, source)
+    return Plan(axes=tuple(map(parse_axis, axes)), **values)
+
+
+def _cores(value: Any, source: str) -> tuple[tuple[int, ...], ...]:
+    try:
+        return tuple(tuple(int(core) for core in rank) for rank in value)
+    except (TypeError, ValueError):
+        raise PlanError(f"{source}: cores is {value!r}, a list per rank such as [[0, 1], [2, 3]] is needed") from None
+
+
+def to_table(plan: Plan) -> dict[str, Any]:
+    """The plan as a table of plain values, for TOML and JSON."""
+    table: dict[str, Any] = {"axes": [str(axis) for axis in plan.axes], **plan.said()}
+    if plan.cores is not None:
+        table["cores"] = [list(rank) for rank in plan.cores]
+    return table

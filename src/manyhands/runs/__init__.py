@@ -1,0 +1,1 @@
+"""Runs: one training, end to end, as a folder."""

@@ -1,0 +1,143 @@
+"""Bind: give every open option of a plan a value before the engine sees it, the best that was measured here.
+
+What is not said of `plain` gets PyTorch's defaults. For `serial`, what is known to help is taken (the
+allocator, the feed, our kernels), and what depends on model, batch and machine is tried for some real steps:
+
+    layout  →  precision  →  compile, where the training is long enough to repay it
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from manyhands.data.dataset import Dataset
+from manyhands.errors import PlanError
+from manyhands.files import home, write_json
+from manyhands.machine.machine import Machine
+from manyhands.plan.plan import Plan, from_table, to_table
+from manyhands.progress import say
+from manyhands.runs.config import Config
+from manyhands.runs.trial import Trial, measure
+
+# Compiling costs up to half a minute; a training must be this long for a gain of a few percent to repay it.
+LONG_ENOUGH_TO_COMPILE = {"cuda": 60.0, "cpu": 300.0}
+WORTH = 0.97  # a candidate replaces the simpler one before it when its step takes at most this share
+
+Told = dict[str, object]  # a trial as run.json tells it
+Measure = Callable[[Config, Plan, Dataset], Trial]
+
+
+def bind(
+    plan: Plan, config: Config, dataset: Dataset, machine: Machine, measure: Measure = measure
+) -> tuple[Plan, list[Told]]:
+    """The plan with no open option, and the trials that chose it."""
+    plan = plan.with_defaults(workers=0)
+    if plan.capture == "on" and plan.device == "cpu":
+        raise PlanError("plan option capture=on: only a GPU has captured graphs; leave it out")
+    if plan.feed != "loader" and plan.workers and not plan.is_baseline:
+        raise PlanError(f"plan option workers={plan.workers} is for feed=loader: say that too, or leave it out")
+    if plan.is_baseline:
+        bound = plan.with_defaults(
+            precision="fp32",
+            layout="contiguous",
+            kernels="torch",
+            compile="off",
+            capture="off",
+            feed="loader",
+        )
+        return bound.with_defaults(threads=torch.get_num_threads()), []
+    on_gpu = plan.device == "cuda"
+    plan = plan.with_defaults(
+        kernels="torch" if on_gpu else "own",
+        capture="on" if on_gpu and config.optim.name != "adagrad" else "off",
+        feed="device" if dataset.bytes < _room(plan, machine) else "host",
+    )
+    if dataset.schema.kind != "image":
+        plan = plan.with_defaults(layout="contiguous")
+    if not _open(plan):
+        return plan, []
+    return _search(plan, config, dataset, machine, measure)
+
+
+def _room(plan: Plan, machine: Machine) -> float:
+    """Bytes that the resident set may take: half of the device's memory."""
+    if plan.device == "cuda":
+        return float(torch.cuda.mem_get_info()[0]) / 2
+    return machine.memory_bytes / 2
+
+
+def _open(plan: Plan) -> list[str]:
+    return [name for name in ("layout", "precision", "compile") if getattr(plan, name) is None]
+
+
+def _search(
+    plan: Plan, config: Config, dataset: Dataset, machine: Machine, measure: Measure
+) -> tuple[Plan, list[Told]]:
+    path = home() / "trials" / f"{_key(plan, config, dataset, machine)}.json"
+    if (known := _remembered(path)) is not None:
+        return known
+    say(f"measuring {', '.join(_open(plan))} for {config.model.name} at batch {config.train.batch_size}")
+    start = plan.with_defaults(layout="channels_last", precision="bf16", compile="off")
+    best = measure(config, start, dataset)
+    trials = [best]
+
+    def attempt(**changes: Any) -> None:
+        nonlocal best
+        trial = measure(config, replace(best.plan, **changes), dataset)
+        trials.append(trial)
+        if trial.step_ms < best.step_ms * WORTH:
+            best = trial
+
+    if plan.layout is None:
+        attempt(layout="contiguous")
+    if plan.precision is None:
+        attempt(precision="fp32")
+    if plan.compile is None and _compile_may_pay(best, config, dataset):
+        attempt(compile="on")
+    told = [trial.to_json() for trial in trials]
+    write_json(path, {"plan": to_table(best.plan), "trials": told})
+    return best.plan, told
+
+
+def _compile_may_pay(best: Trial, config: Config, dataset: Dataset) -> bool:
+    device = best.plan.device or "cpu"
+    if shutil.which("g++" if device == "cpu" else "gcc") is None or (device == "cuda" and not find_spec("triton")):
+        return False
+    steps = config.train.epochs * -(-len(dataset.train) // config.train.batch_size)
+    steps = min(steps, config.train.max_steps or steps)
+    return steps * best.step_ms / 1000 > LONG_ENOUGH_TO_COMPILE[device]
+
+
+def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
+    """Everything that a step's time depends on. Compiling depends on the training's length too."""
+    facts = {
+        "plan": to_table(plan),
+        "model": config.to_json()["model"],
+        "optim": config.optim.name,
+        "batch": [
+            config.train.batch_size,
+            config.train.accumulate,
+            dataset.schema.shape,
+            len(dataset.schema.classes),
+        ],
+        "length": [len(dataset.train), config.train.epochs, config.train.max_steps],
+        "machine": machine.to_json(),
+        "torch": torch.__version__,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _remembered(path: Path) -> tuple[Plan, list[Told]] | None:
+    """What an earlier search found, if its file can be read."""
+    try:
+        known = json.loads(path.read_text())
+        return from_table(known["plan"], str(path)), known["trials"]
+    except (OSError, ValueError, KeyError, TypeError, PlanError):
+        return None

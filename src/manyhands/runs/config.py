@@ -1,0 +1,202 @@
+"""Config: everything that says what to train, as documented dataclasses; one TOML file, and `--set key=value`."""
+
+import math
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from manyhands.data.dataset import DataOptions
+from manyhands.errors import ConfigError, choices
+from manyhands.optim.options import OptimOptions
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model, and how it is changed; None is the family's own default."""
+
+    name: str = "convnet"
+    width: float = 1.0  # multiplies channels and hidden units
+    depth: int | None = None
+    dropout: float | None = None
+    activation: str | None = None  # sigmoid | tanh | relu | leaky_relu
+    batch_norm: bool | None = None
+    head: str | None = None  # alexnet: 6x6
+    cell: str | None = None  # text: rnn | gru | lstm | bag
+    init_from: str | None = None  # a run or a safetensors file
+    freeze: tuple[str, ...] = ()  # patterns of parameter names
+
+
+@dataclass(frozen=True)
+class DataConfig(DataOptions):
+    """Which data, and how it is read."""
+
+    name: str = "digits"
+    augment: str = "none"  # shift | flip | shift+flip
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, and in which batches."""
+
+    epochs: int = 3
+    batch_size: int = 256  # of all ranks together
+    max_steps: int | None = None
+    seed: int = 0
+    patience: int | None = None  # epochs without a better validation accuracy before it stops
+    clip: float | None = None  # the largest norm of all gradients together
+    accumulate: int = 1  # parts of a batch, computed one after the other
+    label_smoothing: float = 0.0
+    restarts: int = 0  # after a rank has died
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept on disk."""
+
+    every_steps: int | None = None  # beside the one after each epoch
+    keep: int = 2  # the newest ones; the best is kept as well
+
+
+@dataclass(frozen=True)
+class LoaderConfig:
+    """How the usual loader feeds; for plans with feed=loader."""
+
+    workers: int | None = None  # loader processes; None: as the plan says
+
+
+@dataclass(frozen=True)
+class CpuConfig:
+    """Which cores."""
+
+    affinity: str | None = None  # "0,1,2,4": the cores that the training is pinned to
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training, whatever the plan."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    cpu: CpuConfig = field(default_factory=CpuConfig)
+
+    def __post_init__(self) -> None:
+        for key, value, least in (
+            ("train.epochs", self.train.epochs, 1),
+            ("train.batch_size", self.train.batch_size, 1),
+            ("train.max_steps", self.train.max_steps, 1),
+            ("train.patience", self.train.patience, 1),
+            ("train.accumulate", self.train.accumulate, 1),
+            ("train.seed", self.train.seed, 0),
+            ("train.restarts", self.train.restarts, 0),
+            ("checkpoint.every_steps", self.checkpoint.every_steps, 1),
+            ("checkpoint.keep", self.checkpoint.keep, 1),
+            ("loader.workers", self.loader.workers, 0),
+            ("data.size", self.data.size, 2),
+            ("data.image_size", self.data.image_size, 1),
+            ("data.length", self.data.length, 1),
+            ("data.vocabulary", self.data.vocabulary, 3),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"{key}={value}: it must be at least {least}")
+        if self.train.clip is not None and not self.train.clip > 0:
+            raise ConfigError(f"train.clip={self.train.clip}: it must be above 0")
+        if not 0 <= self.train.label_smoothing < 1:
+            raise ConfigError(f"train.label_smoothing={self.train.label_smoothing}: it must be from 0 to below 1")
+        if not 0 <= self.data.validation < 1:
+            raise ConfigError(f"data.validation={self.data.validation}: it must be from 0 to below 1")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_table(table: Mapping[str, Any], source: str) -> Config:
+    """A config from nested tables, as TOML and run.json hold them."""
+    config = Config()
+    for section, values in table.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{source}: '{section}' is {values!r}, a section such as [train] is needed")
+        config = with_values(config, {f"{section}.{key}": value for key, value in values.items()})
+    return config
+
+
+def read(path: Path) -> Config:
+    """A config from a TOML file."""
+    try:
+        return from_table(tomllib.loads(path.read_text()), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no config file {path}: give the path of an existing TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"cannot read {path} as TOML: {error}") from None
+
+
+def with_settings(config: Config, settings: Sequence[str]) -> Config:
+    """Apply `key=value` words, as `--set` takes them."""
+    values: dict[str, str] = {}
+    for word in settings:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {word}: write key=value, for example --set optim.lr=0.01")
+        values[key.strip()] = value.strip()
+    return with_values(config, values)
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """Replace dotted keys; texts are read as the key's type."""
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        part = getattr(config, section, None)
+        if not is_dataclass(part) or name not in {each.name for each in fields(part)}:
+            raise ConfigError(f"unknown key '{key}': {choices(key, keys(config))}")
+        wanted = get_type_hints(type(part))[name]
+        changed: Any = replace(part, **{name: _read(key, value, wanted)})  # type: ignore[type-var]
+        config = replace(config, **{section: changed})
+    return config
+
+
+def keys(config: Config) -> list[str]:
+    """Every dotted key."""
+    return [f"{part.name}.{each.name}" for part in fields(config) for each in fields(getattr(config, part.name))]
+
+
+def _read(key: str, value: Any, wanted: Any) -> Any:
+    """Turn a text or a TOML value into the wanted type."""
+    if get_origin(wanted) in (Union, types.UnionType):
+        if value is None or value == "none":
+            return None
+        (wanted,) = (each for each in get_args(wanted) if each is not types.NoneType)
+    try:
+        if get_origin(wanted) is tuple:
+            return tuple(value.split(",") if isinstance(value, str) else map(str, value))
+        if wanted is bool:
+            return _BOOLEANS[str(value).lower()]
+        if wanted is int and not isinstance(value, bool):
+            number = float(value) if isinstance(value, float) else int(value)
+            if number == int(number):
+                return int(number)
+        if wanted is float and not isinstance(value, bool) and math.isfinite(float(value)):
+            return float(value)
+        if wanted is str:
+            return str(value)
+    except (ValueError, KeyError, TypeError):
+        pass
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    raise ConfigError(f"{key}={value}: {names.get(wanted, 'a list of names')} is needed")
+
+
+_BOOLEANS = {
+    "true": True,
+    "on": True,
+    "yes": True,
+    "1": True,
+    "false": False,
+    "off": False,
+    "no": False,
+    "0": False,
+}

@@ -1,0 +1,46 @@
+"""Fit: the whole training from Python, with a model that a function of the caller's builds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from manyhands.errors import ModelError
+from manyhands.plan.words import parse
+from manyhands.runs import run, store
+from manyhands.runs.config import Config, with_values
+
+
+def fit(
+    model: str | Callable[..., Any],
+    data: str = "digits",
+    plan: str = "serial",
+    epochs: int = 3,
+    batch_size: int = 256,
+    seed: int = 0,
+    out: str | Path | None = None,
+    **settings: Any,
+) -> store.Run:
+    """Train, and give the finished run; its `result` is what `manyhands train --json` prints.
+
+    `model` is a zoo name or a function at the top level of a module. Further settings are config keys with
+    a double underscore for the dot: `fit("mlp", optim__lr=0.01)`.
+    """
+    keys = {key.replace("__", ".", 1): value for key, value in settings.items()}
+    named = {
+        "model.name": model if isinstance(model, str) else _path_of(model),
+        "data.name": data,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.seed": seed,
+    }
+    config = with_values(Config(), {**named, **keys})
+    return run.train_new(config, parse(plan), Path(out) if out is not None else None)
+
+
+def _path_of(factory: Callable[..., Any]) -> str:
+    """How another process, or a later `predict`, finds the same function again."""
+    name = getattr(factory, "__qualname__", "")
+    file = getattr(getattr(factory, "__code__", None), "co_filename", "")
+    if not name.isidentifier() or not Path(file).is_file():
+        raise ModelError(f"model {factory!r} cannot be found again by name: give a function at the top level of a file")
+    return f"{Path(file).resolve()}:{name}"

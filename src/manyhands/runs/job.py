@@ -1,0 +1,157 @@
+"""Job: config, bound plan and data put together into a model with its feeds, its optimizer and its step."""
+
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from manyhands.data.dataset import Dataset, Split
+from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
+from manyhands.data.loader import LoaderFeed
+from manyhands.data.normalize import Normalize
+from manyhands.data.schema import Schema
+from manyhands.engine import checkpoint, kernels
+from manyhands.engine.step import Step, Trainee, make_step
+from manyhands.errors import ConfigError, ModelError
+from manyhands.models import transfer, zoo
+from manyhands.optim import optimizer as optim
+from manyhands.plan.plan import Plan
+from manyhands.progress import say
+from manyhands.runs import store
+from manyhands.runs.config import Config, ModelConfig
+
+
+@dataclass
+class Job:
+    """All that the loop needs."""
+
+    trainee: Trainee
+    step: Step
+    validation: Feed | None
+    test: Feed
+    lr: float
+
+
+def assemble(config: Config, plan: Plan, dataset: Dataset) -> Job:
+    """Put a training together as the bound plan says."""
+    device = torch.device(plan.device or "cpu")
+    if device.type == "cuda" and not plan.is_baseline:
+        torch.backends.cudnn.benchmark = True
+    model = build_model(config, dataset.schema)
+    check_outputs(model, config.model.name, dataset)
+    if plan.kernels == "own":
+        kernels.use_own(model)
+    model = model.to(device)
+    if plan.layout == "channels_last":
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    lr = config.optim.lr or zoo.default_lr(config.model.name)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise ModelError(f"model {config.model.name} has nothing to train: --freeze took every parameter")
+    captured = plan.capture == "on"
+    feed = make_feed(config, plan, dataset.schema, dataset.train, config.train.seed)
+    trainee = Trainee(
+        model=model,
+        optimizer=optim.build(
+            trainable, config.optim, lr, best=not plan.is_baseline, device=device.type, captured=captured
+        ),
+        feed=feed,
+        loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
+        precision=plan.precision or "fp32",
+        device=device,
+        clip=config.train.clip,
+        accumulate=config.train.accumulate,
+    )
+    feed_of = partial(make_feed, config, plan, dataset.schema)
+    return Job(
+        trainee=trainee,
+        step=make_step(trainee, plan, config.train.batch_size),
+        validation=feed_of(dataset.validation, None) if len(dataset.validation) else None,
+        test=feed_of(dataset.test, None),
+        lr=lr,
+    )
+
+
+def make_feed(config: Config, plan: Plan, schema: Schema, split: Split, seed: int | None) -> Feed:
+    """The feed of a split; without a seed it goes in order."""
+    device = torch.device(plan.device or "cpu")
+    batches = Batches(len(split), config.train.batch_size, seed)
+    if plan.feed == "loader":
+        if config.data.augment != "none":
+            raise ConfigError(f"data.augment={config.data.augment} does not go with feed=loader: use another plan")
+        return LoaderFeed(split, batches, schema, device, plan.workers or 0)
+    contiguous = plan.layout != "channels_last"
+    normalize = Normalize(schema, config.data.augment if seed is not None else "none", contiguous).to(device)
+    return (DeviceFeed if plan.feed == "device" else HostFeed)(split, batches, normalize, device)
+
+
+def build_model(config: Config, schema: Schema) -> nn.Module:
+    """The model with its first weights: drawn from the seed, or taken from elsewhere, and frozen where asked."""
+    chosen = config.model
+    shapes = zoo.Shapes(len(schema.classes), tuple(schema.shape), len(schema.vocabulary) or None)
+    model = zoo.build(chosen.name, shapes, options_of(chosen), config.train.seed)
+    if chosen.init_from:
+        taken = transfer.init_from(model, load_tensors(chosen.init_from))
+        say(f"{chosen.init_from}: {len(taken.loaded)} tensors loaded")
+        for name, why in taken.skipped:
+            say(f"  not loaded: {name} ({why})")
+    if chosen.freeze:
+        say(f"frozen: {', '.join(transfer.freeze(model, chosen.freeze))}")
+    return model
+
+
+def options_of(chosen: ModelConfig) -> zoo.Options:
+    return zoo.Options(**{each.name: getattr(chosen, each.name) for each in fields(zoo.Options)})
+
+
+def load_tensors(source: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of a run's best or newest checkpoint."""
+    path = Path(source)
+    if path.is_dir():
+        return checkpoint.load_model(best_checkpoint(store.load(path)))
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except FileNotFoundError:
+        raise ModelError(f"--init-from {source}: there is no such run or file") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"--init-from {source} is not a run and not a safetensors file ({error})") from None
+    return tensors
+
+
+def best_checkpoint(run: store.Run) -> Path:
+    """The best intact checkpoint of a run, else the newest."""
+    best = checkpoint.best_of(run.checkpoints)
+    if best is not None and checkpoint.is_whole(best):
+        return best
+    newest = checkpoint.newest_whole(run.checkpoints)
+    if newest is None:
+        raise ModelError(f"run {run.folder} has no intact checkpoint: train it again")
+    return newest
+
+
+def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:
+    """Two samples through the model: it must give one number for each class."""
+    rows = torch.from_numpy(dataset.train.inputs[dataset.train.index[:2]])
+    inputs = Normalize(dataset.schema)(rows)
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            outputs = model(inputs)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"model {name} does not take samples of shape {dataset.schema.shape}: {reason}") from error
+    finally:
+        model.train(training)
+    wanted = (len(rows), len(dataset.schema.classes))
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ModelError(
+            f"model {name} gives {got} for {len(rows)} samples, the data needs {wanted}: "
+            f"let the factory take classes={len(dataset.schema.classes)}"
+        )

@@ -1,0 +1,195 @@
+"""Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
+
+import json
+import resource
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from manyhands.data.dataset import Dataset
+from manyhands.data.load import load
+from manyhands.engine import checkpoint
+from manyhands.engine.checkpoint import Position
+from manyhands.engine.clock import Clock
+from manyhands.engine.evaluate import Score, evaluate
+from manyhands.engine.layers import LayerTime, time_layers
+from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps
+from manyhands.errors import ConfigError, RunError
+from manyhands.files import make_folder, storage_errors, write_json
+from manyhands.machine.machine import Machine
+from manyhands.plan.plan import Plan, to_table
+from manyhands.progress import bar, say
+from manyhands.runs import store
+from manyhands.runs.bind import bind
+from manyhands.runs.config import Config
+from manyhands.runs.job import Job, assemble
+from manyhands.timeline import Event, Timeline
+
+
+def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: float) -> dict[str, Any]:
+    """Carry out a run in this process and give its result."""
+    clock = Clock(torch.device(plan.device or "cpu"))
+    clock.seconds["setup"] = time.perf_counter() - started  # importing torch
+    with clock.phase("setup", "data"):
+        dataset = load(config.data.name, config.data)
+        check_sizes(config, dataset)
+    write_json(run.folder / "data.json", dataset.schema.to_json())
+    with clock.phase("search"):
+        plan, trials = bind(plan, config, dataset, Machine.from_json(run.record["machine"]))
+    with clock.phase("setup", "model"):
+        job = assemble(config, plan, dataset)
+        position = _begin(run, config, job, resume)
+    run.update(
+        plan=to_table(plan),
+        plan_words=str(plan),
+        trials=trials,
+        total_steps=total_steps(config, job),
+        parameters=sum(parameter.numel() for parameter in job.trainee.model.parameters()),
+        samples={
+            "train": len(dataset.train),
+            "validation": len(dataset.validation),
+            "test": len(dataset.test),
+        },
+    )
+    say(f"plan {plan}")
+    try:
+        outcome = _loop(run, config, plan, job, clock, position)
+        with clock.phase("eval", "test"):
+            score = evaluate(job.trainee, job.test)
+        with clock.phase("layers"):
+            layers = time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
+    except torch.OutOfMemoryError as error:
+        raise RunError(
+            f"out of memory at batch {config.train.batch_size} ({error.args[0].splitlines()[0]}): "
+            "use a smaller --batch-size, or train.accumulate=2"
+        ) from error
+    _timeline(clock, layers).save(run.folder / "timeline.json")
+    store.load(run.folder).update(layers=[layer.to_json() for layer in layers])
+    return _result(run, plan, clock, outcome, score, started)
+
+
+def check_sizes(config: Config, dataset: Dataset) -> None:
+    if config.train.batch_size > len(dataset.train):
+        raise ConfigError(
+            f"batch size {config.train.batch_size} is larger than the training set of {len(dataset.train)} samples: "
+            "choose a smaller --batch-size"
+        )
+    if not len(dataset.test):
+        raise ConfigError(f"data {config.data.name} has no test samples: give a larger set")
+
+
+def total_steps(config: Config, job: Job) -> int:
+    steps = config.train.epochs * len(job.trainee.feed)
+    return min(steps, config.train.max_steps or steps)
+
+
+def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
+    """Seed everything, or put back where the newest intact checkpoint stood."""
+    torch.manual_seed(config.train.seed)
+    make_folder(run.checkpoints)
+    path = checkpoint.newest_whole(run.checkpoints) if resume else None
+    if path is None:
+        if resume:
+            say("no intact checkpoint: starting from the beginning")
+        store.cut_metrics(run, -1)
+        return Position()
+    position = checkpoint.restore(path, job.trainee.model, job.trainee.optimizer)
+    store.cut_metrics(run, position.step)
+    say(f"resuming from {path.name}")
+    return position
+
+
+@dataclass
+class Metrics:
+    """Appends records to metrics.jsonl, flushed often enough for a page that watches."""
+
+    path: Path
+    file: IO[str] = field(init=False)
+    flushed: float = 0.0
+
+    def __post_init__(self) -> None:
+        with storage_errors(self.path):
+            self.file = self.path.open("a")
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        with storage_errors(self.path):
+            self.file.write(json.dumps(record) + "\n")
+            if time.monotonic() - self.flushed > 0.5:
+                self.file.flush()
+                self.flushed = time.monotonic()
+
+    def close(self) -> None:
+        with storage_errors(self.path):
+            self.file.close()
+
+
+def _loop(run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position) -> Outcome:
+    settings = Settings(
+        epochs=config.train.epochs,
+        max_steps=config.train.max_steps,
+        patience=config.train.patience,
+        optim=config.optim,
+        lr=job.lr,
+        every_steps=config.checkpoint.every_steps,
+        keep=config.checkpoint.keep,
+        checkpoints=run.checkpoints,
+    )
+    samples = total_steps(config, job) * config.train.batch_size
+    metrics = Metrics(run.folder / "metrics.jsonl")
+    try:
+        with bar(f"training {config.model.name}", samples) as shown:
+            shown.advance(position.step * config.train.batch_size)
+            return Loop(
+                job.trainee,
+                job.step,
+                settings,
+                job.validation,
+                clock,
+                metrics,
+                shown,
+                position,
+                slow_first=slow_first_steps(plan.compile == "on", plan.capture == "on"),
+            ).run()
+    finally:
+        metrics.close()
+
+
+def _timeline(clock: Clock, layers: list[LayerTime]) -> Timeline:
+    """The phases of the run, and under them one step layer by layer: forward in order, backward in reverse."""
+    events, at = list(clock.events), 0
+    passes = [(each, "forward", each.forward_ms) for each in layers]
+    passes += [(each, "backward", each.backward_ms) for each in reversed(layers)]
+    for layer, direction, milliseconds in passes:
+        end = at + round(milliseconds * 1e6)
+        events.append(Event(layer.name, direction, "layers of one step", at, end))
+        at = end
+    return Timeline.of(events)
+
+
+def _result(run: store.Run, plan: Plan, clock: Clock, outcome: Outcome, score: Score, started: float) -> dict[str, Any]:
+    return {
+        "run": str(run.folder),
+        "plan": str(plan),
+        "world": plan.world,
+        "device": plan.device,
+        "final_loss": outcome.final_loss,
+        "test_accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "val_accuracy": outcome.validation.accuracy if outcome.validation else None,
+        "steps": outcome.steps,
+        "stopped_early": outcome.stopped_early,
+        "samples_per_s": clock.samples_per_s,
+        "seconds": {**clock.seconds, "total": time.perf_counter() - started},
+        "measured_step_ms": clock.step_ms,
+        "predicted_step_ms": None,
+        "peak_memory_mb": peak_memory_mb(clock.device),
+    }
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

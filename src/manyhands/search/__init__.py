@@ -1,0 +1,1 @@
+"""Finding a better plan."""

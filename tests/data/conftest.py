@@ -1,0 +1,57 @@
+"""A home of its own for each test, and the real sets where MANYHANDS_DATA has them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.load import load
+
+REAL = os.environ.get("MANYHANDS_DATA", "")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MANYHANDS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MANYHANDS_DATA", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One home for all tests that only read: a set is decoded once."""
+    return tmp_path_factory.mktemp("shared-home")
+
+
+@pytest.fixture
+def digits(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    return load("digits")
+
+
+@pytest.fixture
+def real_folder(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """The folder of a real set; skips where there is none."""
+
+    def find(name: str) -> Path:
+        for each in REAL.split(":"):
+            if each and (Path(each) / name).is_dir():
+                monkeypatch.setenv("MANYHANDS_DATA", REAL)
+                monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+                return Path(each) / name
+        pytest.skip(f"{name} is in no folder of MANYHANDS_DATA")
+
+    return find
+
+
+@pytest.fixture
+def real(real_folder: Callable[[str], Path]) -> Callable[..., Dataset]:
+    """Loads a real set."""
+
+    def read(name: str, **options: object) -> Dataset:
+        real_folder(name)
+        return load(name, DataOptions(**options))  # type: ignore[arg-type]
+
+    return read

@@ -1,0 +1,1 @@
+"""Tests of the readers, one file a format."""
