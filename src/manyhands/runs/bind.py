@@ -8,8 +8,9 @@ allocator, the feed, our kernels), and what depends on model, batch and machine 
 
 import hashlib
 import json
+import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ LONG_ENOUGH_TO_COMPILE = {"cuda": 60.0, "cpu": 300.0}
 WORTH = 0.97  # a candidate replaces the simpler one before it when its step takes at most this share
 
 Told = dict[str, object]  # a trial as run.json tells it
-Measure = Callable[[Config, Plan, Dataset], Trial]
+Measure = Callable[[Config, Sequence[Plan], Dataset], list[Trial]]
 
 
 def bind(
@@ -84,35 +85,37 @@ def _search(
     if (known := _remembered(path)) is not None:
         return known
     say(f"measuring {', '.join(_open(plan))} for {config.model.name} at batch {config.train.batch_size}")
-    start = plan.with_defaults(layout="channels_last", precision="bf16", compile="off")
-    best = measure(config, start, dataset)
-    trials = [best]
+    best = plan.with_defaults(layout="channels_last", precision="bf16", compile="off")
+    told: list[Told] = []
+    step_ms = math.inf
 
     def attempt(**changes: Any) -> None:
-        nonlocal best
-        trial = measure(config, replace(best.plan, **changes), dataset)
-        trials.append(trial)
-        if trial.step_ms < best.step_ms * WORTH:
-            best = trial
+        nonlocal best, step_ms
+        now, other = measure(config, [best, replace(best, **changes)], dataset)
+        told.extend(trial.to_json() for trial in (now, other))
+        best, step_ms = (other.plan, other.step_ms) if other.step_ms < now.step_ms * WORTH else (best, now.step_ms)
 
     if plan.layout is None:
         attempt(layout="contiguous")
     if plan.precision is None:
         attempt(precision="fp32")
-    if plan.compile is None and _compile_may_pay(best, config, dataset):
+    if plan.compile is None and not told:
+        (only,) = measure(config, [best], dataset)
+        step_ms = only.step_ms
+        told.append(only.to_json())
+    if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
         attempt(compile="on")
-    told = [trial.to_json() for trial in trials]
-    write_json(path, {"plan": to_table(best.plan), "trials": told})
-    return best.plan, told
+    write_json(path, {"plan": to_table(best), "trials": told})
+    return best, told
 
 
-def _compile_may_pay(best: Trial, config: Config, dataset: Dataset) -> bool:
-    device = best.plan.device or "cpu"
+def _compile_may_pay(plan: Plan, step_ms: float, config: Config, dataset: Dataset) -> bool:
+    device = plan.device or "cpu"
     if shutil.which("g++" if device == "cpu" else "gcc") is None or (device == "cuda" and not find_spec("triton")):
         return False
     steps = config.train.epochs * -(-len(dataset.train) // config.train.batch_size)
     steps = min(steps, config.train.max_steps or steps)
-    return steps * best.step_ms / 1000 > LONG_ENOUGH_TO_COMPILE[device]
+    return steps * step_ms / 1000 > LONG_ENOUGH_TO_COMPILE[device]
 
 
 def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:

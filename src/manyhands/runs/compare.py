@@ -1,8 +1,10 @@
 """Compare: plans side by side, like for like: same seeds, same data order, same epochs, repeats interleaved."""
 
 import json
+import shutil
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,13 @@ def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out
         say(f"{number + 1} of {len(cells)}: {cell.label}, repeat {cell.repeat + 1}")
         done.append((cell, _train(config, cell, f"{number + 1} of {len(cells)} {cell.label}")))
         if len(done) == len(plans) and all(run.status != "finished" for _, run in done):
-            raise _error_of(done[0][1])
+            error = _error_of(done[0][1])
+            if error.exit_code == 2:  # bad input leaves nothing behind
+                for each in done:
+                    shutil.rmtree(each[0].folder)
+                with suppress(OSError):
+                    out.rmdir()
+            raise error
     comparison = {"rows": rows(done, [label for label, _ in plans]), "out": str(out)}
     write_json(out / "compare.json", comparison)
     return comparison

@@ -1,6 +1,7 @@
 """Digits: always the same, varied, and apart."""
 
 import numpy as np
+import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from manyhands.data.dataset import Dataset
@@ -14,10 +15,13 @@ def test_the_counts(digits: Dataset) -> None:
     assert counts.min() > 5_000
 
 
-def test_train_and_test_have_other_originals() -> None:
-    train, test = made.originals(np.random.default_rng(made.SEED))
-    assert not set(train) & set(test)
-    assert len(train) + len(test) == 1797
+def test_train_and_test_are_drawn_from_other_originals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "drawn", lambda fine, chosen, generator: chosen)
+    chosen = np.concatenate(list(made.source().read().chunks()))
+    train, test = set(chosen[:60_000].tolist()), set(chosen[60_000:].tolist())
+    assert not train & test
+    assert train | test == set(range(1797))
+    assert 1797 / 8 < len(test) < 1797 / 6
 
 
 def test_seeded(digits: Dataset) -> None:

@@ -49,9 +49,7 @@ def header_only(path: Path) -> None:
         (lambda path: path.write_bytes(make.idx(np.zeros(40))), "the label 3; the training labels end at 0"),
     ],
 )
-def test_damage_is_named(
-    tmp_path: Path, home: Path, damage: Callable[[Path], object], message: str
-) -> None:
+def test_damage_is_named(tmp_path: Path, home: Path, damage: Callable[[Path], object], message: str) -> None:
     folder = make.mnist(tmp_path / "set", pack=False)
     damage(folder / LABELS)
     with pytest.raises(DataError, match=message):

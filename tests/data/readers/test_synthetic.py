@@ -56,8 +56,15 @@ def test_large_sets_go_round_a_bounded_pool_and_stay_apart() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["synthetic:", "synthetic:3x64,10", "synthetic:0,10", "synthetic:784", "synthetic:784,1"]
-    + ["synthetic:text:3x4x4,2", "synthetic:2x8x8,10"],
+    [
+        "synthetic:",
+        "synthetic:3x64,10",
+        "synthetic:0,10",
+        "synthetic:784",
+        "synthetic:784,1",
+        "synthetic:text:3x4x4,2",
+        "synthetic:2x8x8,10",
+    ],
 )
 def test_what_is_no_shape_is_refused(name: str) -> None:
     with pytest.raises(DataError, match=f"'{name}'"):

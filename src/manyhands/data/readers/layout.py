@@ -61,9 +61,10 @@ def _laid_out(where: str, entries: Sequence[Entry]) -> Layout:
 
 def _by_folder(where: str, visible: Sequence[str], pictures: Sequence[str]) -> list[Entry]:
     """class/image, or train/class/image beside val and test, below any folders that all have in common."""
-    folders = {name.rstrip("/") for name in visible if name.endswith("/")}
-    folders |= {str(PurePosixPath(name).parent) for name in pictures}
-    common = PurePosixPath(os.path.commonpath(folders))
+    holding = {str(PurePosixPath(name).parent) for name in pictures}
+    folders = holding | {name.rstrip("/") for name in visible if name.endswith("/")}
+    above = {str(parent) for name in folders for parent in PurePosixPath(name).parents}
+    common = PurePosixPath(os.path.commonpath(holding | (folders - above)))
     split = str(common / "train") in folders or any(name.startswith(f"{common / 'train'}/") for name in folders)
     entries = []
     for name in pictures:
