@@ -26,7 +26,7 @@ MEAN, STD = (0.1307,), (0.3081,)
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    content = gzip.open(path).read()
+    content = gzip.decompress(path.read_bytes())
     shape = np.frombuffer(content, ">i4", content[3], 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 

@@ -35,7 +35,7 @@ def _storage_error(path: Path, error: OSError) -> OSError | StorageError:
         return StorageError(f"no space left while writing {path}: free some space or choose another folder")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"cannot write {path} ({error.strerror}): choose a folder that you may write to")
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
         return StorageError(f"cannot make the folder {path} ({error.strerror}): choose another name")
     return error
 

@@ -6,9 +6,7 @@ import torch
 from manyhands.models.locally import LocallyConnected2d
 
 
-@pytest.mark.parametrize(
-    ("size", "kernel", "stride"), [((5, 4), 3, 1), ((7, 6), 2, 2), ((6, 9), 3, 2), ((3, 3), 3, 1)]
-)
+@pytest.mark.parametrize(("size", "kernel", "stride"), [((5, 4), 3, 1), ((7, 6), 2, 2), ((6, 9), 3, 2), ((3, 3), 3, 1)])
 def test_each_position_has_weights_of_its_own(size: tuple[int, int], kernel: int, stride: int) -> None:
     generator = torch.Generator().manual_seed(0)
     layer = LocallyConnected2d(2, 3, size, kernel, stride).double()

@@ -68,9 +68,7 @@ def test_freeze_nothing() -> None:
 
 def test_a_pattern_that_matches_nothing_freezes_nothing() -> None:
     model = build("mlp", Shapes(3, (5,)))
-    with pytest.raises(
-        ModelError, match=r"'conv\*' matches no parameter: the model has dense1.weight.* and 1 more"
-    ):
+    with pytest.raises(ModelError, match=r"'conv\*' matches no parameter: the model has dense1.weight.* and 1 more"):
         freeze(model, ["dense*", "conv*"])
     assert all(parameter.requires_grad for parameter in model.parameters())
 

@@ -70,9 +70,7 @@ def test_usual_is_what_the_usual_script_writes(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_best_is_fused_where_torch_can(name: str) -> None:
-    group = build(
-        network().parameters(), OptimOptions(name=name), 0.01, best=True, device="cpu"
-    ).param_groups[0]
+    group = build(network().parameters(), OptimOptions(name=name), 0.01, best=True, device="cpu").param_groups[0]
     assert group["foreach" if name == "rmsprop" else "fused"] is True
 
 
@@ -157,9 +155,7 @@ def test_what_cannot_be_captured_is_refused() -> None:
     assert not can_capture("adagrad")
     assert not can_capture("nonsense")
     with pytest.raises(ConfigError, match="adagrad cannot be in a CUDA graph: use one of sgd"):
-        build(
-            network().parameters(), OptimOptions(name="adagrad"), 0.1, best=True, device="cpu", captured=True
-        )
+        build(network().parameters(), OptimOptions(name="adagrad"), 0.1, best=True, device="cpu", captured=True)
 
 
 def test_the_names_are_those_of_the_options() -> None:

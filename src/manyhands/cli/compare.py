@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from manyhands.cli import options, output
+from manyhands.errors import ConfigError
 from manyhands.plan.words import parse
 from manyhands.runs import compare as comparison
 from manyhands.runs import store
@@ -17,7 +18,7 @@ def compare(
     data: options.Data = "digits",
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Trainings of each plan, interleaved.")] = 3,
+    repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Trainings of each plan, interleaved.")] = "3",
     seed: options.Seed = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
@@ -29,8 +30,10 @@ def compare(
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, epochs, batch_size, seed, settings, config)
     plans = [(words, parse(words)) for words in dict.fromkeys(plan)]
+    if not repeats.isdecimal() or int(repeats) < 1:
+        raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
     folder = store.new_folder(out, f"compare-{model.rpartition(':')[2]}")
-    result = comparison.compare(order, plans, repeats, folder)
+    result = comparison.compare(order, plans, int(repeats), folder)
     if output.wants_json():
         output.emit(result)
     else:

@@ -1,5 +1,71 @@
-"""demo"""
+"""`manyhands demo`: plain PyTorch beside manyhands in under two minutes, with a picture and a page to show."""
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manyhands.cli import options, output
+from manyhands.cli.compare import show
+from manyhands.errors import StorageError
+from manyhands.files import make_folder, storage_errors, write_bytes, write_text
+from manyhands.plan.words import parse
+from manyhands.runs import compare as comparison
+from manyhands.runs import store
+
+MODEL, DATA, PLANS = "convnet", "digits", ("plain", "serial")
+SIZE, EPOCHS = 20_000, 2
+MARKER = ".manyhands-demo"
 
 
-def demo() -> None:
-    """x"""
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="The folder for the runs, the picture and the page.")] = Path(
+        "demo"
+    ),
+    size: Annotated[int, typer.Option("--size", hidden=True)] = SIZE,
+    epochs: Annotated[int, typer.Option("--epochs", hidden=True)] = EPOCHS,
+    as_json: output.Json = False,
+    quiet: output.Quiet = False,
+) -> int:
+    """Train a small convnet with plain PyTorch and with manyhands, and show both side by side."""
+    output.set_output(as_json, quiet)
+    config = options.make_config(MODEL, DATA, epochs, None, None, [f"data.size={size}"])
+    _clear(out)
+    result = comparison.compare(config, [(words, parse(words)) for words in PLANS], repeats=1, out=out)
+    from manyhands.report import page, plots, summary  # matplotlib comes in here
+
+    groups = [
+        summary.Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]
+    ]
+    rows = summary.rows(groups)
+    found = summary.finding(rows)
+    html, picture = out / "index.html", out / "demo.png"
+    write_bytes(picture, plots.picture_png(rows, found))
+    write_text(html, page.page(groups, _command(size, epochs)))
+    if output.wants_json():
+        output.emit({**result, "finding": found, "page": str(html), "picture": str(picture)})
+    else:
+        show(result)
+        print(found)
+        print(f"page: {html}\npicture: {picture}")
+    return 1 if any(row["failed"] for row in result["rows"]) else 0
+
+
+def _clear(out: Path) -> None:
+    """An empty folder with our mark; what an earlier demo left there goes, anything else stays."""
+    with storage_errors(out):
+        if out.is_dir() and any(out.iterdir()):
+            if not (out / MARKER).exists():
+                raise StorageError(f"the folder {out} exists and holds no earlier demo: choose another --out")
+            for each in out.iterdir():
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        make_folder(out)
+        (out / MARKER).touch()
+
+
+def _command(size: int, epochs: int) -> str:
+    words = ["manyhands", "compare", MODEL, "--data", DATA]
+    words += [word for plan in PLANS for word in ("--plan", plan)]
+    return shlex.join([*words, "--epochs", str(epochs), "--repeats", "1", "--set", f"data.size={size}"])

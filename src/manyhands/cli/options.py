@@ -9,9 +9,12 @@ from manyhands.runs.config import Config, read, with_settings, with_values
 
 Model = Annotated[str, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")]
 Data = Annotated[str, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Passes over the training set (default 3).")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Of all ranks together (default 256).")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and dropout (default 0).")]
+# Numbers arrive as texts: the config reads them, and its errors name the key and the value.
+Epochs = Annotated[str | None, typer.Option("--epochs", metavar="N", help="Passes over the training set (default 3).")]
+BatchSize = Annotated[
+    str | None, typer.Option("--batch-size", metavar="N", help="Of all ranks together (default 256).")
+]
+Seed = Annotated[str | None, typer.Option("--seed", metavar="N", help="Of weights, order and dropout (default 0).")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key: --set optim.lr=0.01. May be repeated.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A TOML file with config sections.")]
 InitFrom = Annotated[str | None, typer.Option("--init-from", help="A run or a safetensors file to take weights from.")]
@@ -21,9 +24,9 @@ Freeze = Annotated[list[str] | None, typer.Option("--freeze", help="Parameters t
 def make_config(
     model: str | None,
     data: str | None,
-    epochs: int | None,
-    batch_size: int | None,
-    seed: int | None,
+    epochs: str | None,
+    batch_size: str | None,
+    seed: str | None,
     settings: list[str] | None,
     config_file: Path | None = None,
     init_from: str | None = None,

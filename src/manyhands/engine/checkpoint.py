@@ -5,7 +5,9 @@ checkpoints/
   best             a file that names the checkpoint with the best validation accuracy
 """
 
+import errno
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +51,8 @@ def save(
     tensors, rest = _flat(optimizer.state_dict())
     with written_aside(path) as aside:
         aside.mkdir()
-        save_file(_owned(model.state_dict()), aside / TENSORS[0])
-        save_file(_owned({**tensors, **_random_states()}), aside / TENSORS[1])
+        _write(_owned(model.state_dict()), aside / TENSORS[0])
+        _write(_owned({**tensors, **_random_states()}), aside / TENSORS[1])
         state = {
             "position": vars(position),
             "optimizer": rest,
@@ -115,6 +117,15 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
     _set_random_states(tensors)
     load_state(optimizer, _nested(tensors, state["optimizer"]))
     return Position(**state["position"])
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        # The library hides the system's error number in its text.
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
 
 
 def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,10 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -50,16 +49,24 @@ class Outcome:
     stopped_early: bool
 
 
+class Recorder(Protocol):
+    """Receives a dictionary for each step and each validation; `flush` makes them safe before a checkpoint is."""
+
+    def __call__(self, record: dict[str, Any]) -> None: ...
+
+    def flush(self) -> None: ...
+
+
 @dataclass
 class Loop:
-    """One training; `record` receives a dictionary for each step and each validation."""
+    """One training."""
 
     trainee: Trainee
     step: Step
     settings: Settings
     validation: Feed | None
     clock: Clock
-    record: Callable[[dict[str, Any]], None]
+    record: Recorder
     bar: Bar
     position: Position
     slow_first: int = 0  # first steps that compile or capture: their time is told apart
@@ -168,6 +175,7 @@ class Loop:
         if self.settings.checkpoints is None:
             return
         with self.clock.phase("checkpoint"):
+            self.record.flush()
             checkpoint.save(
                 self.settings.checkpoints,
                 self.trainee.model,

@@ -105,3 +105,8 @@ def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     for group, keep, new in zip(optimizer.param_groups, own, loaded, strict=True):
         lr = float(new["lr"])
         group["lr"] = keep["lr"].fill_(lr) if isinstance(keep["lr"], Tensor) else lr
+    # Fused kernels walk parameter and state in memory order: a state must be laid out as its parameter is.
+    for parameter, values in optimizer.state.items():
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm.launch import in_fresh_process
-from manyhands.errors import ConfigError, InputError, RunError
+from manyhands.errors import InputError, RunError
 from manyhands.files import write_json
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
@@ -33,8 +33,6 @@ class Cell:
 
 def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out: Path) -> dict[str, Any]:
     """Train every plan `repeats` times, A B A B, each in a fresh process; repeat r uses seed + r in all plans."""
-    if repeats < 1:
-        raise ConfigError(f"repeats={repeats}: it must be at least 1")
     cells = [
         Cell(plan, label, repeat, out / f"{number}-{plan.name.replace(':', '').replace(',', '-')}-r{repeat}")
         for repeat in range(repeats)

@@ -118,8 +118,12 @@ class Metrics:
         with storage_errors(self.path):
             self.file.write(json.dumps(record) + "\n")
             if time.monotonic() - self.flushed > 0.5:
-                self.file.flush()
-                self.flushed = time.monotonic()
+                self.flush()
+
+    def flush(self) -> None:
+        with storage_errors(self.path):
+            self.file.flush()
+        self.flushed = time.monotonic()
 
     def close(self) -> None:
         with storage_errors(self.path):

@@ -1,11 +1,16 @@
-"""A home of its own for each test, and the real sets where MANYHANDS_DATA has them."""
+"""A home of its own for each test, the real sets where MANYHANDS_DATA has them, and the command line."""
 
+import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from manyhands.cli.main import run
+from manyhands.cli.output import set_output
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 
@@ -55,3 +60,40 @@ def real(real_folder: Callable[[str], Path]) -> Callable[..., Dataset]:
         return load(name, DataOptions(**options))  # type: ignore[arg-type]
 
     return read
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a command line said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on standard output."""
+        (line,) = self.out.splitlines()
+        value: dict[str, Any] = json.loads(line)
+        return value
+
+    @property
+    def error(self) -> str:
+        """The one line on standard error; fails where there is a traceback or more than the error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("error: ")
+        return line.removeprefix("error: ")
+
+
+@pytest.fixture
+def manyhands(capfd: pytest.CaptureFixture[str]) -> Callable[..., Spoken]:
+    """The command line, in this process."""
+
+    def call(*arguments: object) -> Spoken:
+        capfd.readouterr()
+        code = run([str(each) for each in arguments])
+        out, err = capfd.readouterr()
+        set_output(as_json=False, quiet=False)
+        return Spoken(code, out, err)
+
+    return call

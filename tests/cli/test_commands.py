@@ -1,0 +1,156 @@
+"""Every command on small real work: what it prints, what it leaves behind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from manyhands.runs import store
+from manyhands.timeline import Timeline
+
+Manyhands = Callable[..., "object"]
+SERIAL = "serial,precision=fp32,layout=channels_last,compile=off"
+SMALL = ("--set", "data.size=400", "--set", "model.width=0.25", "--batch-size", "32", "--epochs", "1")
+RESULT_KEYS = {
+    "run", "plan", "world", "device", "final_loss", "test_accuracy", "val_accuracy", "samples_per_s", "seconds",
+    "measured_step_ms", "predicted_step_ms", "peak_memory_mb",
+}  # fmt: skip
+
+
+@pytest.fixture
+def trained(manyhands, shared_home, monkeypatch, tmp_path):
+    """A small finished run on digits."""
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    said = manyhands("train", "convnet", "--plan", SERIAL, *SMALL, "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    return said
+
+
+def test_train(trained, tmp_path: Path) -> None:
+    result = trained.json
+    assert result.keys() >= RESULT_KEYS
+    assert {"setup", "search", "compile", "train", "eval", "total"} <= result["seconds"].keys()
+    assert sum(result["seconds"].values()) - result["seconds"]["total"] <= result["seconds"]["total"]
+    assert 0 <= result["test_accuracy"] <= 1
+    assert result["world"] == 1
+    run = store.load(tmp_path / "run")
+    assert run.status == "finished"
+    assert run.record["ranks"][0]["rank"] == 0
+    assert {"config", "plan", "machine", "versions", "layers", "samples"} <= run.record.keys()
+    steps = [each["step"] for each in run.metrics() if "loss" in each]
+    assert steps == list(range(1, 13))  # 380 samples in batches of 32
+    assert [each["epoch"] for each in run.metrics() if "epoch" in each] == [1]
+    categories = {event.category for event in Timeline.load(tmp_path / "run" / "timeline.json").events}
+    assert {"train", "eval", "forward", "backward", "setup"} <= categories
+    assert "plan serial" in (tmp_path / "run" / "log.txt").read_text()
+    assert not list((tmp_path / "run").rglob("*.pt"))
+    assert not list((tmp_path / "run").rglob("*.pkl"))
+
+
+def test_train_says_a_table_without_json(manyhands, shared_home, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    said = manyhands("train", "mlp", "--plan", SERIAL, *SMALL, "--out", tmp_path / "run", "--quiet")
+    assert said.code == 0
+    assert "test accuracy" in said.out
+    assert said.err == ""
+
+
+def test_show_and_runs(trained, manyhands, tmp_path: Path) -> None:
+    shown = manyhands("show", tmp_path / "run")
+    assert "backward ms" in shown.out
+    assert "dense" in shown.out
+    assert manyhands("show", tmp_path / "run", "--json").json["status"] == "finished"
+    listed = manyhands("runs", tmp_path, "--json").json["runs"]
+    assert [each["status"] for each in listed] == ["finished"]
+    assert "finished" in manyhands("runs", tmp_path).out
+
+
+def test_predict_an_image(trained, manyhands, tmp_path: Path) -> None:
+    Image.new("L", (40, 30), 128).save(tmp_path / "a.png")
+    (row,) = manyhands("predict", tmp_path / "run", tmp_path / "a.png", "--json").json["predictions"]
+    assert row["label"] in "0123456789"
+    assert 0.1 <= row["probability"] <= 1
+    assert "probability" in manyhands("predict", tmp_path / "run", tmp_path / "a.png").out
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # inside torch's exporters
+@pytest.mark.parametrize("form", ["--onnx", "--torch"])
+def test_export(trained, manyhands, tmp_path: Path, form: str) -> None:
+    said = manyhands("export", tmp_path / "run", form, tmp_path / "model", "--json")
+    assert said.code == 0, said.err
+    assert said.json["checked_samples"] == 64
+    assert said.json["max_difference"] < 1e-3
+    assert (tmp_path / "model").stat().st_size > 1000
+    assert {each.name for each in tmp_path.iterdir()} == {"run", "model"}
+
+
+def test_transfer_and_freeze(trained, manyhands, tmp_path: Path) -> None:
+    said = manyhands(
+        "train", "convnet", "--plan", SERIAL, *SMALL, "--init-from", tmp_path / "run", "--freeze", "conv*",
+        "--out", tmp_path / "second",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "8 tensors loaded" in said.err
+    assert "frozen: conv1.weight" in said.err
+
+
+def test_compare(manyhands, shared_home, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    said = manyhands(
+        "compare", "convnet", "--plan", "plain", "--plan", SERIAL, *SMALL, "--repeats", 2,
+        "--out", tmp_path / "c", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    rows = said.json["rows"]
+    assert [row["plan"] for row in rows] == ["plain", SERIAL]
+    assert rows[0]["speedup"] == 1
+    assert all(row["n"] == 2 and row["failed"] is None and row["samples_per_s"]["mean"] > 0 for row in rows)
+    # Like for like: repeat r has the same seed under every plan, and repeats are interleaved.
+    runs = store.find(tmp_path / "c")
+    assert [run.record["config"]["train"]["seed"] for run in runs] == [0, 0, 1, 1]
+    assert [run.plan.split(",")[0] for run in runs] == ["plain", "serial", "plain", "serial"]
+
+
+def test_compare_shows_a_plan_that_fails_beside_the_others(manyhands, shared_home, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    said = manyhands(
+        "compare", "mlp", "--plan", SERIAL, "--plan", "serial,capture=on", *SMALL, "--repeats", 1,
+        "--out", tmp_path / "c", "--json",
+    )  # fmt: skip
+    assert said.code == 1
+    good, bad = said.json["rows"]
+    assert good["failed"] is None
+    assert "only a GPU" in bad["failed"]
+    assert bad["speedup"] is None
+
+
+def test_data(manyhands, shared_home, monkeypatch) -> None:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
+    sets = {each["name"]: each for each in manyhands("data", "list", "--json").json["sets"]}
+    assert {"digits", "mnist", "tiny-imagenet", "dogs-vs-cats", "tweets", "adult"} == sets.keys()
+    facts = manyhands("data", "info", "digits", "--json").json
+    assert (facts["train"] + facts["val"], facts["test"], facts["classes"], facts["shape"]) == (
+        60000,
+        10000,
+        10,
+        [1, 28, 28],
+    )
+    assert "digits" in manyhands("data", "list").out
+    assert "28" in manyhands("data", "info", "digits").out
+
+
+def test_the_users_own_model(manyhands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def build(classes, shape):\n"
+        "    c, h, w = shape\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, classes))\n"
+    )
+    said = manyhands(
+        "train", f"{tmp_path}/mine.py:build", "--data", "synthetic:1x6x6,3", "--plan", SERIAL, "--batch-size", 64,
+        "--epochs", 1, "--set", "data.size=500", "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert json.loads((tmp_path / "run" / "data.json").read_text())["classes"] == ["class 0", "class 1", "class 2"]

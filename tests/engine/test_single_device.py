@@ -1,0 +1,191 @@
+"""Every way of doing the step computes the same function, and a resumed training goes on to the bit."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.load import load
+from manyhands.engine import checkpoint
+from manyhands.engine.checkpoint import Position
+from manyhands.engine.clock import Clock
+from manyhands.engine.layers import time_layers
+from manyhands.engine.loop import Loop, Settings
+from manyhands.errors import Diverged
+from manyhands.optim.options import OPTIMIZERS
+from manyhands.plan.words import parse
+from manyhands.progress import bar
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.job import Job, assemble
+
+PLAIN = "plain,device=cpu,precision=fp32,layout=contiguous,kernels=torch,compile=off,capture=off,feed=loader,workers=0"
+SERIAL = "serial,device=cpu,precision=fp32,layout=channels_last,kernels=own,compile=off,capture=off,feed=device"
+CONFIG = with_values(
+    Config(), {"model.name": "convnet", "model.width": 0.25, "model.dropout": 0.0, "train.batch_size": 32}
+)
+
+
+@pytest.fixture
+def images() -> Dataset:
+    return load("synthetic:1x12x12,4", DataOptions(size=200))
+
+
+class Records:
+    """A recorder that keeps everything in a list."""
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self.records = records
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+
+    def flush(self) -> None:
+        pass
+
+
+def run(
+    job: Job, config: Config, folder: Path | None = None, position: Position | None = None, **settings: Any
+) -> list[dict[str, Any]]:
+    """Train, and give what was recorded."""
+    records: list[dict[str, Any]] = []
+    usual = Settings(
+        epochs=config.train.epochs,
+        max_steps=config.train.max_steps,
+        patience=config.train.patience,
+        optim=config.optim,
+        lr=job.lr,
+        every_steps=None,
+        keep=2,
+        checkpoints=folder,
+    )
+    if position is None:
+        torch.manual_seed(config.train.seed)
+    with bar("test", 1) as shown:
+        Loop(
+            job.trainee,
+            job.step,
+            replace(usual, **settings),
+            job.validation,
+            Clock(torch.device("cpu")),
+            Records(records),
+            shown,
+            position or Position(),
+        ).run()
+    return records
+
+
+def losses(records: list[dict[str, Any]]) -> list[float]:
+    return [each["loss"] for each in records if "loss" in each]
+
+
+@pytest.mark.parametrize("model", ["convnet", "mlp", "resnet18", "alexnet"])
+def test_serial_computes_what_plain_computes(images: Dataset, model: str) -> None:
+    """Layout, kernels, feed and fused optimizer change the order of additions, nothing else."""
+    data = load("synthetic:3x32x32,4", DataOptions(size=72)) if model in ("resnet18", "alexnet") else images
+    values: dict[str, Any] = {"model.name": model, "model.width": 0.125, "optim.name": "sgd", "train.epochs": 1}
+    if model != "convnet":
+        values["model.dropout"] = None if model == "resnet18" else 0.0
+    config = with_values(CONFIG, values)
+    plain, serial = (assemble(config, parse(words), data) for words in (PLAIN, SERIAL))
+    assert losses(run(serial, config)) == pytest.approx(losses(run(plain, config)), rel=1e-4)
+    for (name, ours), theirs in zip(
+        serial.trainee.model.named_parameters(), plain.trainee.model.parameters(), strict=True
+    ):
+        assert (ours - theirs).norm() / theirs.norm().clamp(min=1e-3) < 1e-4, name
+
+
+def test_same_seed_same_losses(images: Dataset) -> None:
+    config = with_values(CONFIG, {"model.dropout": 0.5, "train.epochs": 1})
+    first, second, other = (
+        losses(run(assemble(each, parse(SERIAL), images), each))
+        for each in (config, config, with_values(config, {"train.seed": 1}))
+    )
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("words", [PLAIN, SERIAL])
+def test_resume_goes_on_to_the_bit(images: Dataset, tmp_path: Path, optimizer: str, words: str) -> None:
+    """Stopped in the middle of the second epoch, with dropout and a schedule."""
+    changes = {"model.dropout": 0.5, "optim.name": optimizer, "optim.schedule": "one-cycle", "train.epochs": 3}
+    config = with_values(CONFIG, changes)
+    whole = assemble(config, parse(words), images)
+    wanted = losses(run(whole, config))
+
+    run(assemble(config, parse(words), images), config, tmp_path, every_steps=8, keep=100)
+    again = assemble(config, parse(words), images)
+    position = checkpoint.restore(tmp_path / "step-00000008", again.trainee.model, again.trainee.optimizer)
+    assert (position.step, position.epoch, position.batch) == (8, 1, 2)
+    assert losses(run(again, config, position=position)) == wanted[8:]
+    for ours, theirs in zip(again.trainee.model.parameters(), whole.trainee.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_accumulation_is_one_batch(images: Dataset) -> None:
+    config = with_values(CONFIG, {"optim.name": "sgd", "train.epochs": 1})
+    parts = with_values(config, {"train.accumulate": 3})
+    one, three = (assemble(each, parse(SERIAL), images) for each in (config, parts))
+    assert losses(run(three, parts)) == pytest.approx(losses(run(one, config)), rel=1e-5)
+
+
+def test_clipping_bounds_the_update(images: Dataset) -> None:
+    config = with_values(CONFIG, {"optim.name": "sgd", "optim.lr": 1.0, "train.clip": 0.01, "train.max_steps": 1})
+    job = assemble(config, parse(SERIAL), images)
+    before = [each.clone() for each in job.trainee.model.parameters()]
+    run(job, config)
+    moved = [after - old for after, old in zip(job.trainee.model.parameters(), before, strict=True)]
+    assert math.sqrt(sum(each.square().sum().item() for each in moved)) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_nan_names_the_step_and_leaves_the_good_checkpoint(images: Dataset, tmp_path: Path) -> None:
+    config = with_values(CONFIG, {"train.epochs": 2})
+    job = assemble(config, parse(SERIAL), images)
+    step, calls = job.step, 0
+
+    def poisoned(batch: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            with torch.no_grad():
+                next(job.trainee.model.parameters()).fill_(math.nan)
+        return step(batch)
+
+    job.step = poisoned
+    with pytest.raises(Diverged, match="nan at step 9 of 12"):
+        run(job, config, tmp_path)
+    kept = checkpoint.newest_whole(tmp_path)
+    assert kept is not None
+    assert kept.name == "step-00000006"
+    assert all(tensor.isfinite().all() for tensor in checkpoint.load_model(kept).values())
+
+
+def test_early_stopping_goes_back_to_the_best(images: Dataset, tmp_path: Path) -> None:
+    """A rate of nearly 0 never improves after the first epoch."""
+    config = with_values(CONFIG, {"train.epochs": 9, "train.patience": 2, "optim.lr": 1e-12})
+    job = assemble(config, parse(SERIAL), images)
+    records = run(job, config, tmp_path)
+    assert [each["epoch"] for each in records if "epoch" in each] == [1, 2, 3]
+    best = checkpoint.best_of(tmp_path)
+    assert best is not None
+    assert best.name == "step-00000006"
+    for name, tensor in checkpoint.load_model(best).items():
+        assert torch.equal(job.trainee.model.state_dict()[name], tensor)
+
+
+def test_old_checkpoints_go_but_the_best_stays(images: Dataset, tmp_path: Path) -> None:
+    config = with_values(CONFIG, {"train.epochs": 5, "optim.lr": 1e-12})
+    run(assemble(config, parse(SERIAL), images), config, tmp_path)
+    assert [path.name for path in checkpoint.listing(tmp_path)] == ["step-00000006", "step-00000024", "step-00000030"]
+
+
+def test_every_layer_is_timed(images: Dataset) -> None:
+    job = assemble(CONFIG, parse(SERIAL), images)
+    times = time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
+    assert [each.name for each in times] == [name for name, _ in job.trainee.model.named_children()]
+    assert all(each.forward_ms > 0 for each in times)
+    assert all(each.backward_ms > 0 for each in times if each.parameters)

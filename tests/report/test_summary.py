@@ -1,0 +1,100 @@
+"""Rows, means and the sentence that tells what was found."""
+
+import math
+from typing import Any
+
+import pytest
+
+from manyhands.report import summary
+from manyhands.report.summary import Group, Mean
+
+
+def table(make_run: Any, **speeds: list[float | None]) -> list[summary.Row]:
+    """A row for each plan, with a run for each speed."""
+    return summary.rows(
+        Group(label, tuple(make_run(f"{label}-{number}", speed) for number, speed in enumerate(mine)))
+        for label, mine in speeds.items()
+    )
+
+
+def test_rows_take_the_speedup_over_the_first(make_run: Any) -> None:
+    plain, serial = table(make_run, plain=[1000.0, 1200.0], serial=[3300.0, 3300.0])
+    assert plain.speed == Mean(1100.0, pytest.approx(math.sqrt(20_000)), 2)
+    assert plain.speedup == 1.0
+    assert serial.speedup == 3.0
+    assert serial.speed == Mean(3300.0, 0.0, 2)
+
+
+def test_the_sentence_names_speed_and_both_accuracies(make_run: Any) -> None:
+    groups = [
+        Group("plain", (make_run("a", 1000.0, 0.980),)),
+        Group("serial", (make_run("b", 3100.0, 0.981),)),
+    ]
+    found = summary.finding(summary.rows(groups))
+    assert found == "serial trained 3.1x as fast as plain PyTorch at 98.1 % against 98.0 %."
+
+
+def test_the_sentence_is_honest_about_a_loss(make_run: Any) -> None:
+    found = summary.finding(table(make_run, plain=[1000.0], serial=[920.0]))
+    assert found == (
+        "plain PyTorch was the fastest: serial trained 0.92x as fast as plain PyTorch at 98.0 % against 98.0 %."
+    )
+
+
+def test_the_sentence_says_when_the_difference_is_noise(make_run: Any) -> None:
+    assert "within noise" in summary.finding(table(make_run, plain=[1000.0, 1200.0], serial=[1050.0, 1250.0]))
+
+
+@pytest.mark.parametrize(
+    ("speeds", "words"),
+    [
+        ({"plain": [None], "serial": [None]}, "No run finished"),
+        ({"plain": [None], "serial": [900.0]}, "plain PyTorch did not finish; serial was the fastest of the others"),
+        ({"plain": [900.0], "serial": [None]}, "Only plain PyTorch finished, with 900 samples a second"),
+        ({"serial": [900.0]}, "serial trained 900 samples a second and reached 98.0 %."),
+        ({"plain": [900.0], "a": [450.0], "b": [90.0]}, "the next, a, trained 0.50x as fast"),
+    ],
+)
+def test_the_sentence_when_something_is_missing(make_run: Any, speeds: Any, words: str) -> None:
+    assert words in summary.finding(table(make_run, **speeds))
+
+
+def test_noise_needs_repeats() -> None:
+    assert summary.within_noise(Mean(100, 0, 1), Mean(300, 5, 3)) is None
+    assert summary.within_noise(Mean(100, 10, 4), Mean(113, 10, 4)) is True  # two standard errors are 14.1
+    assert summary.within_noise(Mean(100, 10, 4), Mean(115, 10, 4)) is False
+
+
+def test_mean_passes_over_what_is_no_number() -> None:
+    assert summary.mean([None, math.nan, math.inf]) is None
+    assert summary.mean([None, 2.0, math.nan]) == Mean(2.0, 0.0, 1)
+
+
+def test_failed_runs_do_not_enter_the_means(make_run: Any) -> None:
+    (row,) = table(make_run, serial=[1000.0, None])
+    assert row.speed == Mean(1000.0, 0.0, 1)
+    assert row.errors == ("out of memory",)
+    assert len(row.finished) == 1
+
+
+def test_groups_are_named_by_what_tells_them_apart(make_run: Any) -> None:
+    words = ["plain,threads=2", "serial,threads=2,precision=bf16", "serial,threads=2,precision=fp32", "plain,threads=2"]
+    runs = [make_run(str(number), plan_words=each) for number, each in enumerate(words)]
+    groups = summary.group(runs)
+    assert [each.label for each in groups] == ["plain", "serial,precision=bf16", "serial,precision=fp32"]
+    assert groups[0].runs == (runs[0], runs[3])
+
+
+def test_the_cheap_layers_are_summed_up_in_the_models_order() -> None:
+    layers = [
+        {"name": name, "kind": "Linear", "parameters": 1, "forward_ms": cost, "backward_ms": cost}
+        for name, cost in (("a", 1.0), ("b", 9.0), ("c", 2.0), ("d", 5.0))
+    ]
+    shown = summary.costly(layers, most=3)
+    assert [(each["name"], each["forward_ms"]) for each in shown] == [("b", 9.0), ("d", 5.0), ("2 others", 3.0)]
+    assert summary.costly(layers, most=4) == layers
+
+
+@pytest.mark.parametrize(("ratio", "shown"), [(12.3, "12x"), (3.14, "3.1x"), (1.03, "1.03x"), (0.917, "0.92x")])
+def test_ratios_bear_few_digits(ratio: float, shown: str) -> None:
+    assert summary.times(ratio) == shown

@@ -1,0 +1,64 @@
+"""Config keys: read as their type, or refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from manyhands.errors import ConfigError
+from manyhands.runs.config import Config, from_table, keys, read, with_settings
+
+
+def test_settings_are_read_as_their_type() -> None:
+    words = ["model.width=0.5", "train.max_steps=10", "model.freeze=a.*,b", "model.batch_norm=on", "data.size=none"]
+    config = with_settings(Config(), words)
+    assert config.model.width == 0.5
+    assert config.train.max_steps == 10
+    assert config.model.freeze == ("a.*", "b")
+    assert config.model.batch_norm is True
+    assert config.data.size is None
+
+
+def test_json_round_trip() -> None:
+    config = with_settings(Config(), ["optim.lr=0.5", "model.freeze=a,b", "data.augment=flip"])
+    assert from_table(config.to_json(), "run.json") == config
+
+
+def test_toml_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[train]\nepochs = 7\n[optim]\nlr = 1\n")
+    config = read(tmp_path / "c.toml")
+    assert (config.train.epochs, config.optim.lr) == (7, 1.0)
+
+
+def test_names_that_the_command_line_promises() -> None:
+    promised = """
+        model.width model.depth model.dropout model.activation optim.name optim.lr train.max_steps train.restarts
+        data.size data.target checkpoint.every_steps loader.workers cpu.affinity
+    """
+    assert set(promised.split()) <= set(keys(Config()))
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("train.epoch=3", "did you mean 'train.epochs'"),
+        ("train=3", "unknown key 'train'"),
+        ("train.epochs", "write key=value"),
+        ("train.epochs=many", "a whole number is needed"),
+        ("train.epochs=2.5", "a whole number is needed"),
+        ("train.epochs=0", "at least 1"),
+        ("train.batch_size=0", "at least 1"),
+        ("train.clip=-1", "above 0"),
+        ("train.label_smoothing=1", "below 1"),
+        ("data.validation=1", "below 1"),
+        ("model.width=nan", "a number is needed"),
+        ("model.batch_norm=maybe", "true or false is needed"),
+        ("optim.name=adma", "did you mean 'adam'"),
+        ("optim.lr=-1", "above 0"),
+        ("optim.schedule=cosin", "did you mean 'cosine'"),
+    ],
+)
+def test_bad_settings(word: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_settings(Config(), [word])
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
