@@ -1,48 +1,61 @@
 """`manyhands demo`, for real but small."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from manyhands.cli.demo import MARKER
-from manyhands.cli.main import run
+
+SMALL = (
+    "--set",
+    "data.size=400",
+    "--set",
+    "model.width=0.25",
+    "--set",
+    "train.batch_size=64",
+    "--set",
+    "train.epochs=1",
+)
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("MANYHANDS_HOME", str(tmp_path / "home"))
+@pytest.mark.parametrize("style", ["--json", "--quiet"])
+def test_demo(manyhands, shared_home, monkeypatch, tmp_path: Path, style: str) -> None:
+    monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     out = tmp_path / "demo"
-    out.mkdir()
+    (out / "0-plain-r0").mkdir(parents=True)
+    (out / "0-plain-r0" / "run.json").write_text("an earlier demo's")
     (out / MARKER).touch()
-    (out / "index.html").write_text("an earlier demo")
-    (out / "0-plain-r0").mkdir()
-    (out / "0-plain-r0" / "run.json").write_text("{}")
-    code = run(["demo", "--out", str(out), "--size", "600", "--epochs", "1", "--json", "--quiet"])
-    answer = json.loads(capsys.readouterr().out)
-    assert code == 0, answer
-    assert [row["plan"] for row in answer["rows"]] == ["plain", "serial"]
-    assert all(row["n"] == 1 for row in answer["rows"])
-    page = Path(answer["page"]).read_text()
-    assert answer["finding"] in page
-    assert "--set data.size=600" in page
-    assert Path(answer["picture"]).read_bytes().startswith(b"\x89PNG")
+    said = manyhands("demo", "--out", out, *SMALL, style)
+    assert said.code == 0, said.err
     assert sorted(each.name for each in out.iterdir()) == sorted(
         [MARKER, "0-plain-r0", "1-serial-r0", "compare.json", "demo.png", "index.html"]
     )
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "index.html").read_text()
+    assert "--set data.size=400" in page
+    if style == "--json":
+        assert [(row["plan"], row["n"]) for row in said.json["rows"]] == [("plain", 1), ("serial", 1)]
+        assert said.json["finding"] in page
+        assert Path(said.json["page"]) == out / "index.html"
+        assert Path(said.json["picture"]) == out / "demo.png"
+    else:
+        found = next(line for line in said.out.splitlines() if "x as fast" in line)
+        assert found in page
+        assert f"page: {out / 'index.html'}" in said.out
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "compare.json"])
-def test_a_folder_that_is_no_demo_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_folder_that_is_no_demo_is_left_alone(manyhands, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    assert run(["demo", "--out", str(tmp_path)]) == 2
+    said = manyhands("demo", "--out", tmp_path)
+    assert said.code == 2
+    assert str(tmp_path) in said.error
     assert (tmp_path / name).read_text() == "mine"
-    error = capsys.readouterr().err
-    assert str(tmp_path) in error
-    assert error.count("\n") == 1
 
 
-def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_no_folder(manyhands, tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("mine")
-    assert run(["demo", "--out", str(tmp_path / "demo")]) == 2
+    said = manyhands("demo", "--out", tmp_path / "demo")
+    assert said.code == 2
+    assert "choose another name" in said.error
     assert (tmp_path / "demo").read_text() == "mine"
-    assert "choose another name" in capsys.readouterr().err

@@ -31,13 +31,13 @@ def test_the_sentence_names_speed_and_both_accuracies(make_run: Any) -> None:
         Group("serial", (make_run("b", 3100.0, 0.981),)),
     ]
     found = summary.finding(summary.rows(groups))
-    assert found == "serial trained 3.1x as fast as plain PyTorch at 98.1 % against 98.0 %."
+    assert found == "serial trained 3.1x as fast as plain PyTorch at 98.1 % against 98.0 % test accuracy."
 
 
 def test_the_sentence_is_honest_about_a_loss(make_run: Any) -> None:
     found = summary.finding(table(make_run, plain=[1000.0], serial=[920.0]))
     assert found == (
-        "plain PyTorch was the fastest: serial trained 0.92x as fast as plain PyTorch at 98.0 % against 98.0 %."
+        "plain PyTorch was the fastest: serial trained 0.92x as fast at 98.0 % against 98.0 % test accuracy."
     )
 
 
@@ -51,7 +51,7 @@ def test_the_sentence_says_when_the_difference_is_noise(make_run: Any) -> None:
         ({"plain": [None], "serial": [None]}, "No run finished"),
         ({"plain": [None], "serial": [900.0]}, "plain PyTorch did not finish; serial was the fastest of the others"),
         ({"plain": [900.0], "serial": [None]}, "Only plain PyTorch finished, with 900 samples a second"),
-        ({"serial": [900.0]}, "serial trained 900 samples a second and reached 98.0 %."),
+        ({"serial": [900.0]}, "serial trained 900 samples a second and reached 98.0 % test accuracy."),
         ({"plain": [900.0], "a": [450.0], "b": [90.0]}, "the next, a, trained 0.50x as fast"),
     ],
 )

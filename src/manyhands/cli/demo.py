@@ -15,26 +15,23 @@ from manyhands.plan.words import parse
 from manyhands.runs import compare as comparison
 from manyhands.runs import store
 
-MODEL, DATA, PLANS = "convnet", "digits", ("plain", "serial")
-SIZE, EPOCHS = 20_000, 2
+MODEL, DATA, PLANS, EPOCHS, SIZE = "convnet", "digits", ("plain", "serial"), "2", 20_000
 MARKER = ".manyhands-demo"
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="The folder for the runs, the picture and the page.")] = Path(
-        "demo"
-    ),
-    size: Annotated[int, typer.Option("--size", hidden=True)] = SIZE,
-    epochs: Annotated[int, typer.Option("--epochs", hidden=True)] = EPOCHS,
+    out: Annotated[Path, typer.Option("--out", help="The folder for runs, picture and page.")] = Path("demo"),
+    settings: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> int:
     """Train a small convnet with plain PyTorch and with manyhands, and show both side by side."""
     output.set_output(as_json, quiet)
-    config = options.make_config(MODEL, DATA, epochs, None, None, [f"data.size={size}"])
+    settings = [f"data.size={SIZE}", *(settings or [])]
+    config = options.make_config(MODEL, DATA, EPOCHS, None, None, settings)
     _clear(out)
     result = comparison.compare(config, [(words, parse(words)) for words in PLANS], repeats=1, out=out)
-    from manyhands.report import page, plots, summary  # matplotlib comes in here
+    from manyhands.report import page, plots, summary  # matplotlib comes in here: --help must not wait for it
 
     groups = [
         summary.Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]
@@ -43,29 +40,30 @@ def demo(
     found = summary.finding(rows)
     html, picture = out / "index.html", out / "demo.png"
     write_bytes(picture, plots.picture_png(rows, found))
-    write_text(html, page.page(groups, _command(size, epochs)))
+    write_text(html, page.page(groups, _command(settings)))
     if output.wants_json():
         output.emit({**result, "finding": found, "page": str(html), "picture": str(picture)})
     else:
         show(result)
-        print(found)
-        print(f"page: {html}\npicture: {picture}")
+        print(f"{found}\npage: {html}\npicture: {picture}")
     return 1 if any(row["failed"] for row in result["rows"]) else 0
 
 
 def _clear(out: Path) -> None:
-    """An empty folder with our mark; what an earlier demo left there goes, anything else stays."""
+    """An empty folder with our mark; what an earlier demo left there goes, anything else is not ours to touch."""
     with storage_errors(out):
         if out.is_dir() and any(out.iterdir()):
             if not (out / MARKER).exists():
-                raise StorageError(f"the folder {out} exists and holds no earlier demo: choose another --out")
+                raise StorageError(f"the folder {out} is not empty and holds no earlier demo: choose another --out")
             for each in out.iterdir():
                 shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         make_folder(out)
         (out / MARKER).touch()
 
 
-def _command(size: int, epochs: int) -> str:
-    words = ["manyhands", "compare", MODEL, "--data", DATA]
-    words += [word for plan in PLANS for word in ("--plan", plan)]
-    return shlex.join([*words, "--epochs", str(epochs), "--repeats", "1", "--set", f"data.size={size}"])
+def _command(settings: list[str]) -> str:
+    """The comparison as a command that takes other models, data and plans as well."""
+    plans = [word for plan in PLANS for word in ("--plan", plan)]
+    changes = [word for setting in settings for word in ("--set", setting)]
+    words = ["manyhands", "compare", MODEL, "--data", DATA, *plans, "--epochs", EPOCHS, "--repeats", "1"]
+    return shlex.join([*words, *changes])

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from manyhands.report import sections, summary
 from manyhands.report.html import Html, fill, join, paragraph
-from manyhands.report.summary import Group, Mean, Row
+from manyhands.report.summary import Group, Row
 
 
 def page(groups: Sequence[Group], command: str) -> str:
@@ -55,45 +55,40 @@ def _size(rows: Sequence[Row]) -> str:
 
 def _tiles(rows: Sequence[Row]) -> Html:
     """The numbers that matter, large: the winner's, and the first row's beside them."""
-    best = summary.winner(rows)
+    best, base = summary.winner(rows), rows[0]
     if best is None:
         return Html("")
-    base = rows[0] if rows[0] is not best else None
-    facts = [
-        (summary.number(_mean(best.speed)), "samples a second", base and summary.number(_mean(base.speed))),
-        (
-            f"{summary.number(_mean(best.seconds), 1)} s",
-            "of training",
-            base and f"{summary.number(_mean(base.seconds), 1)} s",
-        ),
-        (summary.percent(best.accuracy), "test accuracy", base and summary.percent(base.accuracy)),
+    tiles = [
+        (fact, words if best is base else f"{words}, {base.label} {beside}")
+        for (fact, words), (beside, _) in zip(_facts(best), _facts(base), strict=True)
     ]
-    if base and best.speedup is not None:
-        facts.insert(0, (summary.times(best.speedup), f"as fast as {base.name}", None))
-    tiles = (
-        fill(
-            '<div class="tile"><strong>$fact</strong><span>$words</span></div>',
-            fact=fact,
-            words=f"{words}, {base.label} {beside}" if base and beside else words,
-        )
-        for fact, words, beside in facts
+    if best is not base and best.speedup is not None:
+        tiles.insert(0, (summary.times(best.speedup), f"as fast as {base.name}"))
+    parts = (
+        fill('<div class="tile"><strong>$fact</strong><span>$words</span></div>', fact=fact, words=words)
+        for fact, words in tiles
     )
-    return fill('<div class="tiles">$tiles</div>', tiles=join(tiles))
+    return fill('<div class="tiles">$parts</div>', parts=join(parts))
 
 
-def _mean(value: Mean | None) -> float | None:
-    return value.mean if value else None
+def _facts(row: Row) -> list[tuple[str, str]]:
+    return [
+        (summary.number(row.speed.mean if row.speed else None), "samples a second"),
+        (f"{summary.number(row.seconds.mean, 1)} s" if row.seconds else "–", "of training"),
+        (summary.percent(row.accuracy), "test accuracy"),
+    ]
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
     """What a careful reader should know before quoting the numbers."""
-    best, base = summary.winner(rows), rows[0]
-    if best is None or best is base or not (best.speed and base.speed):
+    base = rows[0]
+    other = summary.winner(rows) if summary.winner(rows) is not base else summary.winner(rows[1:])
+    if other is None or not (other.speed and base.speed):
         return
-    noise = summary.within_noise(best.speed, base.speed)
+    noise = summary.within_noise(other.speed, base.speed)
     if noise is None:
-        yield "One run each: how much the numbers scatter from run to run is not known. More --repeats would tell."
+        yield "Single runs: how much the numbers scatter from run to run is not known. More --repeats would tell."
     elif noise:
-        yield f"The difference in speed is within noise: below two standard errors, n = {best.speed.n}, {base.speed.n}."
-    if best.accuracy and base.accuracy and summary.within_noise(best.accuracy, base.accuracy):
+        yield "The difference in speed is within noise: below two standard errors."
+    if other.accuracy and base.accuracy and summary.within_noise(other.accuracy, base.accuracy):
         yield "The difference in accuracy is within noise: below two standard errors."

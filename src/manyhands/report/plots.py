@@ -1,6 +1,7 @@
 """Plots: figures of runs as SVG or PNG, each plan in one colour throughout."""
 
 import io
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def layers_svg(layers: Sequence[dict[str, Any]]) -> bytes:
 def picture_png(table: Sequence[Row], finding: str) -> bytes:
     """One wide picture, 1200 by 450 at the double resolution of sharp screens: the bars, and the curves beside them."""
     with _figure(12.0, 4.5) as figure:
-        figure.suptitle(finding, x=0.01, ha="left", fontsize=15, fontweight="bold")
+        figure.suptitle(textwrap.fill(finding, 95), x=0.01, ha="left", fontsize=15, fontweight="bold")
         bars, curves = figure.subplots(1, 2, width_ratios=(5, 6))
         _draw_speed(bars, table)
         _draw_curves(curves, table)

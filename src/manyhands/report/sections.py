@@ -207,7 +207,7 @@ def _trials(row: Row, run: Run) -> Html:
     return section(
         f"What was tried for {row.label}",
         paragraph(
-            "Each for some real steps; the first steps, which warm up or compile, apart. – did not run here.", "soft"
+            "Each for some real steps, in this run or in an earlier one that is remembered. – did not run here.", "soft"
         ),
         table(["tried", "", "ms a step", "first steps, ms"], lines, words=2),
     )

@@ -131,25 +131,25 @@ def finding(table: Sequence[Row]) -> str:
     if base.speed is None:
         return f"{base.name} did not finish; {best.name} was the fastest of the others{_reached(best)}."
     if best is not base:
-        return f"{best.name} trained {_versus(best, base)}."
+        return f"{best.name} trained {_versus(best, base, f'as fast as {base.name}')}."
     second = winner(table[1:])
     if second is None:
         return f"Only {base.name} finished, with {best.speed.mean:,.0f} samples a second{_reached(base)}."
-    others = "" if len(table) == 2 else "the next, "
-    return f"{base.name} was the fastest: {others}{second.name} trained {_versus(second, base)}."
+    runner_up = second.name if len(table) == 2 else f"the next, {second.name},"
+    return f"{base.name} was the fastest: {runner_up} trained {_versus(second, base, 'as fast')}."
 
 
-def _versus(row: Row, base: Row) -> str:
+def _versus(row: Row, base: Row, words: str) -> str:
     """How fast and how well, beside the first row."""
     assert row.speed
     assert base.speed
     doubt = ", a difference within noise," if within_noise(row.speed, base.speed) else ""
-    accuracies = f" at {percent(row.accuracy)} against {percent(base.accuracy)}" if row.accuracy else ""
-    return f"{times(row.speed.mean / base.speed.mean)} as fast as {base.name}{doubt}{accuracies}"
+    accuracies = f" at {percent(row.accuracy)} against {percent(base.accuracy)} test accuracy" if row.accuracy else ""
+    return f"{times(row.speed.mean / base.speed.mean)} {words}{doubt}{accuracies}"
 
 
 def _reached(row: Row) -> str:
-    return f" and reached {percent(row.accuracy)}" if row.accuracy else ""
+    return f" and reached {percent(row.accuracy)} test accuracy" if row.accuracy else ""
 
 
 def times(ratio: float | None) -> str:

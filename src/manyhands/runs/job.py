@@ -16,7 +16,7 @@ from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
-from manyhands.engine.step import Step, Trainee, make_step
+from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.errors import ConfigError, ModelError
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
@@ -53,12 +53,17 @@ def assemble(config: Config, plan: Plan, dataset: Dataset) -> Job:
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ModelError(f"model {config.model.name} has nothing to train: --freeze took every parameter")
-    captured = plan.capture == "on"
     feed = make_feed(config, plan, dataset.schema, dataset.train, config.train.seed)
     trainee = Trainee(
         model=model,
         optimizer=optim.build(
-            trainable, config.optim, lr, best=not plan.is_baseline, device=device.type, captured=captured
+            trainable,
+            config.optim,
+            lr,
+            best=not plan.is_baseline,
+            device=device.type,
+            captured=plan.capture == "on",
+            compiled=compiles_update(plan),
         ),
         feed=feed,
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),

@@ -1,0 +1,79 @@
+"""On a GPU: a captured or compiled step computes what the eager one does."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.feed import Batch
+from manyhands.data.load import load
+from manyhands.engine.step import CapturedStep
+from manyhands.optim.optimizer import can_capture, set_lr
+from manyhands.optim.options import OPTIMIZERS
+from manyhands.plan.words import parse
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.job import assemble
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+EAGER = "serial,device=cuda,precision=fp32,layout=channels_last,kernels=torch,compile=off,capture=off,feed=device"
+CAPTURED = EAGER.replace("capture=off", "capture=on")
+COMPILED = CAPTURED.replace("compile=off", "compile=on")
+CONFIG = with_values(
+    Config(), {"model.name": "convnet", "model.width": 0.25, "model.dropout": 0.0, "train.batch_size": 32}
+)
+
+
+@pytest.fixture
+def images() -> Dataset:
+    return load("synthetic:1x12x12,4", DataOptions(size=200))
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full fp32 in convolutions: reduced products would hide a difference."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def losses(words: str, dataset: Dataset, **changes: Any) -> list[float]:
+    """Two epochs with a rate that changes at every step; each has a smaller last batch."""
+    config = with_values(CONFIG, {key.replace("__", "."): value for key, value in changes.items()})
+    job = assemble(config, parse(words), dataset)
+    found, batches = [], [batch for epoch in range(2) for batch in job.trainee.feed.epoch(epoch)]
+    for number, batch in enumerate(batches):
+        set_lr(job.trainee.optimizer, job.lr * (1 + number) / len(batches))
+        found.append(job.step(batch).item())
+    return found
+
+
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if can_capture(name)])
+def test_captured_is_eager(images: Dataset, optimizer: str) -> None:
+    eager, captured = (losses(words, images, optim__name=optimizer) for words in (EAGER, CAPTURED))
+    assert captured == pytest.approx(eager, rel=1e-4)
+
+
+def test_compiled_is_eager(images: Dataset) -> None:
+    assert losses(COMPILED, images) == pytest.approx(losses(EAGER, images), rel=1e-3)
+
+
+def test_captured_with_clipping_and_accumulation(images: Dataset) -> None:
+    changes = {"train__clip": 0.1, "train__accumulate": 2}
+    assert losses(CAPTURED, images, **changes) == pytest.approx(losses(EAGER, images, **changes), rel=1e-4)
+
+
+def test_dropout_differs_at_every_replay(images: Dataset) -> None:
+    config = with_values(CONFIG, {"model.dropout": 0.5, "optim.lr": 1e-12})
+    job = assemble(config, parse(CAPTURED), images)
+    batch: Batch = next(iter(job.trainee.feed.epoch(0)))
+    found = [job.step(batch).item() for _ in range(8)]
+    assert isinstance(job.step, CapturedStep)
+    assert job.step.graphs
+    assert len(set(found[4:])) == 4
+
+
+def test_plain_computes_the_same(images: Dataset) -> None:
+    plain = (
+        EAGER.replace("serial", "plain").replace("feed=device", "feed=loader").replace("channels_last", "contiguous")
+    )
+    assert losses(plain, images) == pytest.approx(losses(CAPTURED, images), rel=1e-3)
