@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from manyhands.data.feed import Feed
-from manyhands.engine.step import Trainee
+from manyhands.engine.step import Trainee, trying_kernels
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda 
     loss = torch.zeros((), device=trainee.device, dtype=torch.float64)
     right = torch.zeros((), device=trainee.device, dtype=torch.int64)
     count = 0
-    with torch.inference_mode():
+    with torch.inference_mode(), trying_kernels(False):
         for batch in feed.epoch(0):
             inputs, labels = feed.prepare(batch)
             with trainee.autocast():

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from manyhands.progress import Bar, say
 
 STEADY_AFTER = 10  # steps left out of the steady state; a quarter of all steps when there are few
 FLUSH_SECONDS = 0.25  # how long a GPU's losses may stay there
+RECORDS_A_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Loop:
         steps = self.total - self.first
         self.steady_from = self.first + max(self.slow_first, min(STEADY_AFTER, steps // 4))
         self.pending: list[tuple[int, int, float, Tensor]] = []  # step, samples, rate, loss
+        self.unwritten: deque[dict[str, Any]] = deque()
         self.flushed = time.perf_counter_ns()
         self.last_loss = math.nan
         self.rate: float | None = None
@@ -110,12 +113,15 @@ class Loop:
             self.pending.append((position.step, len(batch[0]), rate, loss))
             if self._flush_due():
                 self._flush()
+            self._write(RECORDS_A_STEP)
             if every and position.step % every == 0 and position.step < self.total:
                 self._flush()
+                self._write()
                 self._save(best=False)
             if position.step == self.total:
                 break
         self._flush()
+        self._write()
         if position.batch == len(self.trainee.feed):
             position.epoch, position.batch = position.epoch + 1, 0
 
@@ -146,9 +152,14 @@ class Loop:
                     f"the loss is {loss} at step {step} of {self.total}: lower the learning rate "
                     f"(it was {rate:g}) or set train.clip=1; the last good checkpoint was kept"
                 )
-            self.record({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
+            self.unwritten.append({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
         self.last_loss = losses[-1]
         self.bar.advance(sum(samples), f"loss {self.last_loss:.4f}")
+
+    def _write(self, most: int | None = None) -> None:
+        """Record the oldest steps; a few at a time, so that a GPU always has the next step to work on."""
+        for _ in range(len(self.unwritten) if most is None else min(most, len(self.unwritten))):
+            self.record(self.unwritten.popleft())
 
     def _validate(self) -> Score | None:
         """Score the validation part, keep the checkpoint, and count epochs without progress."""

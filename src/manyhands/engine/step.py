@@ -1,7 +1,7 @@
 """The training step of one device: eager, compiled, or captured as a CUDA graph, always the same function."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -104,6 +104,17 @@ class EagerStep:
         return total
 
 
+@contextlib.contextmanager
+def trying_kernels(on: bool) -> Iterator[None]:
+    """Let cuDNN try its kernels for each new shape, or not: a trial takes tenths of a second."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = on and before
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 @dataclass
 class _Captured:
     graph: torch.cuda.CUDAGraph
@@ -132,7 +143,9 @@ class CapturedStep:
             return captured.loss.clone()
         self.seen[size] = self.seen.get(size, 0) + 1
         if self.seen[size] <= EAGER_BEFORE_CAPTURE:
-            return self._eager(batch)
+            # Only for the common size: the smaller last batch comes once an epoch.
+            with trying_kernels(size == next(iter(self.seen))):
+                return self._eager(batch)
         self.graphs[size] = self._capture(batch)
         return self(batch)
 

@@ -85,7 +85,8 @@ def _search(
     if (known := _remembered(path)) is not None:
         return known
     say(f"measuring {', '.join(_open(plan))} for {config.model.name} at batch {config.train.batch_size}")
-    best = plan.with_defaults(layout="channels_last", precision="bf16", compile="off")
+    # Layout and precision are tried uncompiled, also where compiling is asked for: it would take minutes.
+    best = replace(plan.with_defaults(layout="channels_last", precision="bf16"), compile="off")
     told: list[Told] = []
     step_ms = math.inf
 
@@ -105,6 +106,7 @@ def _search(
         told.append(only.to_json())
     if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
         attempt(compile="on")
+    best = replace(best, compile=plan.compile or best.compile)
     write_json(path, {"plan": to_table(best), "trials": told})
     return best, told
 
