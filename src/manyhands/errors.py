@@ -9,7 +9,8 @@
     │   ├── StorageError      a folder that exists, cannot be written, or is full
     │   └── MissingPackage    an optional package that the command needs
     └── RunError              the training itself failed                         exit code 1
-        └── Diverged          the loss is not a finite number
+        ├── Diverged          the loss is not a finite number
+        └── RankError         a rank failed, was killed, or did not come
 
 Every message is one line: the offending value, what is allowed, how to repair it.
 """
@@ -60,6 +61,10 @@ class RunError(ManyhandsError):
 
 class Diverged(RunError):
     """The loss is NaN or infinite."""
+
+
+class RankError(RunError):
+    """A rank failed, was killed, or did not come."""
 
 
 def choices(value: str, allowed: Iterable[str]) -> str:

@@ -75,6 +75,44 @@ def test_predict_an_image(trained, manyhands, tmp_path: Path) -> None:
     assert "probability" in manyhands("predict", tmp_path / "run", tmp_path / "a.png").out
 
 
+def test_predict_rows_of_a_csv(manyhands, tmp_path: Path) -> None:
+    """A class that is the sign of one column is learnt, and told for new rows without the target."""
+    rows = [
+        f"{number % 40 - 19.5},{'red' if number % 3 else ''},{'up' if number % 40 > 19 else 'down'}"
+        for number in range(400)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["x,colour,kind", *rows]))
+    said = manyhands(
+        "train", "mlp", "--data", tmp_path / "t.csv", "--set", "data.target=kind", "--plan", SERIAL, "--batch-size", 16,
+        "--epochs", 8, "--set", "optim.lr=0.01", "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert said.json["test_accuracy"] > 0.95
+    (tmp_path / "new.csv").write_text("colour,x\nred,15\n,-15\n")
+    found = manyhands("predict", tmp_path / "run", tmp_path / "new.csv", "--json").json["predictions"]
+    assert [each["label"] for each in found] == ["up", "down"]
+
+
+def test_predict_lines_of_a_text(manyhands, tmp_path: Path) -> None:
+    folder = tmp_path / "posts"
+    folder.mkdir()
+    for part, count in (("train", 200), ("val", 20), ("test", 40)):
+        words = ["good day", "bad night"]
+        (folder / f"{part}_text.txt").write_text("".join(f"a {words[n % 2]} {n % 7}\n" for n in range(count)))
+        (folder / f"{part}_labels.txt").write_text("".join(f"{n % 2}\n" for n in range(count)))
+    (folder / "mapping.txt").write_text("0\t+\tglad\n1\t-\tsad\n")
+    said = manyhands(
+        "train", "text", "--data", folder, "--plan", SERIAL, "--batch-size", 20, "--epochs", 6,
+        "--out", tmp_path / "run", "--set", "model.width=0.25", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert said.json["test_accuracy"] > 0.95
+    (tmp_path / "new.txt").write_text("what a bad day\na good good day\n")
+    found = manyhands("predict", tmp_path / "run", tmp_path / "new.txt", "--json").json["predictions"]
+    assert len(found) == 2
+    assert {each["label"] for each in found} <= {"glad", "sad", "+", "-"}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # inside torch's exporters
 @pytest.mark.parametrize("form", ["--onnx", "--torch"])
 def test_export(trained, manyhands, tmp_path: Path, form: str) -> None:

@@ -1,6 +1,7 @@
 """Every way of doing the step computes the same function, and a resumed training goes on to the bit."""
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,24 @@ def test_serial_computes_what_plain_computes(images: Dataset, model: str) -> Non
         serial.trainee.model.named_parameters(), plain.trainee.model.parameters(), strict=True
     ):
         assert (ours - theirs).norm() / theirs.norm().clamp(min=1e-3) < 1e-4, name
+
+
+@pytest.mark.parametrize("feed", ["host", "loader"])
+def test_every_feed_trains_the_same(images: Dataset, feed: str) -> None:
+    config = with_values(CONFIG, {"optim.name": "sgd", "train.epochs": 1})
+    other = SERIAL.replace("feed=device", f"feed={feed}")
+    ours, theirs = (losses(run(assemble(config, parse(words), images), config)) for words in (SERIAL, other))
+    assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+@pytest.mark.filterwarnings("ignore")  # inside torch's compiler
+def test_compiled_computes_what_eager_computes(images: Dataset) -> None:
+    config = with_values(CONFIG, {"optim.name": "sgd", "train.epochs": 1})
+    other = SERIAL.replace("compile=off", "compile=on").replace("kernels=own", "kernels=torch")
+    eager, compiled = (losses(run(assemble(config, parse(words), images), config)) for words in (SERIAL, other))
+    assert compiled == pytest.approx(eager, rel=1e-4)
 
 
 def test_same_seed_same_losses(images: Dataset) -> None:

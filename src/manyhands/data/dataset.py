@@ -37,6 +37,13 @@ class Dataset:
         return self.train.inputs.nbytes + self.train.labels.nbytes
 
 
+    @property
+    def fed_bytes(self) -> int:
+        """The size of all three parts in memory; a made set's parts go round its stored rows many times."""
+        samples = len(self.train) + len(self.validation) + len(self.test)
+        return samples * (self.train.inputs[:1].nbytes + self.train.labels[:1].nbytes)
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """How a source is read and split."""

@@ -56,9 +56,9 @@ def bind(
         return bound.with_defaults(threads=torch.get_num_threads()), []
     on_gpu = plan.device == "cuda"
     plan = plan.with_defaults(
-        kernels="torch" if on_gpu else "own",
+        kernels="torch" if on_gpu or plan.compile == "on" else "own",
         capture="on" if on_gpu and config.optim.name != "adagrad" else "off",
-        feed="device" if dataset.bytes < _room(plan, machine) else "host",
+        feed="device" if dataset.fed_bytes < _room(plan, machine) else "host",
     )
     if dataset.schema.kind != "image":
         plan = plan.with_defaults(layout="contiguous")
@@ -84,7 +84,6 @@ def _search(
     path = home() / "trials" / f"{_key(plan, config, dataset, machine)}.json"
     if (known := _remembered(path)) is not None:
         return known
-    say(f"measuring {', '.join(_open(plan))} for {config.model.name} at batch {config.train.batch_size}")
     # Layout and precision are tried uncompiled, also where compiling is asked for: it would take minutes.
     best = replace(plan.with_defaults(layout="channels_last", precision="bf16"), compile="off")
     told: list[Told] = []
@@ -92,6 +91,7 @@ def _search(
 
     def attempt(**changes: Any) -> None:
         nonlocal best, step_ms
+        say(f"trying {', '.join(f'{name}={value}' for name, value in changes.items())}")
         now, other = measure(config, [best, replace(best, **changes)], dataset)
         told.extend(trial.to_json() for trial in (now, other))
         best, step_ms = (other.plan, other.step_ms) if other.step_ms < now.step_ms * WORTH else (best, now.step_ms)
@@ -105,7 +105,7 @@ def _search(
         step_ms = only.step_ms
         told.append(only.to_json())
     if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
-        attempt(compile="on")
+        attempt(compile="on", kernels="torch")  # the compiler makes its own
     best = replace(best, compile=plan.compile or best.compile)
     write_json(path, {"plan": to_table(best), "trials": told})
     return best, told

@@ -58,12 +58,12 @@ def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out
 def _train(config: Config, cell: Cell, title: str) -> store.Run:
     seeded = replace(config, train=replace(config.train, seed=config.train.seed + cell.repeat))
     run = runs.begin(seeded, cell.plan, cell.folder)
-    with bar(title, 1, "runs") as shown:
+    with bar(title, 100, "%") as shown:
         told = 0.0
 
         def poll() -> None:
             nonlocal told
-            share = _share_done(run.folder)
+            share = 100 * _share_done(run.folder)
             shown.advance(share - told)
             told = share
 

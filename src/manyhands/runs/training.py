@@ -40,6 +40,8 @@ def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: 
     with clock.phase("search"):
         plan, trials = bind(plan, config, dataset, Machine.from_json(run.record["machine"]))
     with clock.phase("setup", "model"):
+        if plan.compile == "on":
+            torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         job = assemble(config, plan, dataset)
         position = _begin(run, config, job, resume)
     run.update(
@@ -57,8 +59,8 @@ def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: 
     say(f"plan {plan}")
     try:
         outcome = _loop(run, config, plan, job, clock, position)
-        with clock.phase("eval", "test"):
-            score = evaluate(job.trainee, job.test)
+        with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
+            score = evaluate(job.trainee, job.test, shown.advance)
         with clock.phase("layers"):
             layers = time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
     except torch.OutOfMemoryError as error:
