@@ -116,7 +116,7 @@ def main() -> None:
         model.train()
         start = None
         for step, (inputs, labels) in enumerate(train_loader):
-            if step == 10 or (epoch > 0 and step == 0):  # the first steps of all are left out
+            if (epoch == 0 and step == 10) or (epoch > 0 and step == 0):  # the first steps of all are left out
                 if device.type == "cuda":
                     torch.cuda.synchronize()
                 start = time.perf_counter()

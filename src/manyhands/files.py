@@ -35,6 +35,8 @@ def _storage_error(path: Path, error: OSError) -> OSError | StorageError:
         return StorageError(f"no space left while writing {path}: free some space or choose another folder")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(f"cannot write {path} ({error.strerror}): choose a folder that you may write to")
+    if error.errno == errno.EISDIR:
+        return StorageError(f"{path} is a folder: choose the name of a file")
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
         return StorageError(f"cannot make the folder {path} ({error.strerror}): choose another name")
     return error
@@ -53,17 +55,21 @@ def make_folder(path: Path) -> Path:
 def written_aside(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`, renamed to it when the block ends well, removed when not.
 
-    Works for a file and for a folder; what was at `path` stays until the rename.
+    Works for a file and for a folder; what was at `path` stays until the rename. A file never replaces a folder.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path = Path(os.path.abspath(path))
+    aside, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
     try:
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield aside
             _sync(aside)
-            if path.is_dir():
-                shutil.rmtree(path)
-            aside.replace(path)
+            if path.is_dir() and aside.is_dir():
+                path.replace(old)
+                aside.replace(path)
+                shutil.rmtree(old)
+            else:
+                aside.replace(path)
     finally:
         if aside.is_dir():
             shutil.rmtree(aside, ignore_errors=True)
@@ -95,7 +101,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """As `write_bytes`, for a JSON value."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def sha256(path: Path) -> str:
@@ -111,6 +117,8 @@ def locked(path: Path) -> Iterator[None]:
     The kernel drops the lock with its process: a kill leaves a file behind, never a lock.
     """
     make_folder(path.parent)
-    with storage_errors(path), path.open("w") as file:
+    with storage_errors(path):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -107,7 +107,6 @@ def test_every_feed_trains_the_same(images: Dataset, feed: str) -> None:
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 @pytest.mark.filterwarnings("ignore")  # inside torch's compiler
 def test_compiled_computes_what_eager_computes(images: Dataset) -> None:
@@ -181,6 +180,57 @@ def test_nan_names_the_step_and_leaves_the_good_checkpoint(images: Dataset, tmp_
     assert kept is not None
     assert kept.name == "step-00000006"
     assert all(tensor.isfinite().all() for tensor in checkpoint.load_model(kept).values())
+
+
+@pytest.mark.parametrize("settings", [{}, {"every_steps": 3}])
+def test_weights_that_the_last_update_destroyed_are_not_kept(
+    images: Dataset, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """The loss of a step is finite although its update is not: the sixth, last of its epoch."""
+    config = with_values(CONFIG, {"train.epochs": 2})
+    job = assemble(config, parse(SERIAL), images)
+    step, calls = job.step, 0
+
+    def exploding(batch: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        loss = step(batch)
+        if calls == 6:
+            with torch.no_grad():
+                next(job.trainee.model.parameters()).fill_(math.inf)
+        return loss
+
+    job.step = exploding
+    with pytest.raises(Diverged, match="a weight is not finite after step 6 of 12"):
+        run(job, config, tmp_path, **settings)
+    assert [path.name for path in checkpoint.listing(tmp_path)] == (["step-00000003"] if settings else [])
+
+
+def test_samples_per_s_counts_the_steady_steps(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 12 steps a quarter is left out, of 2 none; what compiles is left out and told apart."""
+    for steps, slow, counted in ((12, 0, 9), (2, 0, 2), (12, 4, 8), (1, 0, 1)):
+        config = with_values(CONFIG, {"train.epochs": 2, "train.max_steps": steps})
+        job = assemble(config, parse(SERIAL), images)
+        clock = Clock(torch.device("cpu"))
+        with bar("test", 1) as shown:
+            settings = Settings(2, steps, None, config.optim, job.lr, None, 2, None)
+            Loop(job.trainee, job.step, settings, None, clock, Records([]), shown, Position(), slow_first=slow).run()
+        assert clock.steady_steps == counted
+        assert clock.samples_per_s == pytest.approx(clock.steady_samples / clock.steady_seconds)
+        assert (clock.seconds["compile"] > 0) == (slow > 0)
+        assert clock.seconds["train"] >= clock.steady_seconds
+
+
+def test_losses_that_wait_on_the_device_are_recorded_once_and_in_order(
+    images: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: fetched only at the edges and at the end of an epoch."""
+    config = with_values(CONFIG, {"train.epochs": 2})
+    wanted = losses(run(assemble(config, parse(SERIAL), images), config))
+    monkeypatch.setattr(Loop, "_flush_due", lambda loop: loop.position.step in (4, loop.steady_from))
+    late = run(assemble(config, parse(SERIAL), images), config)
+    assert [each["step"] for each in late if "loss" in each] == list(range(1, 13))
+    assert losses(late) == wanted
 
 
 def test_early_stopping_goes_back_to_the_best(images: Dataset, tmp_path: Path) -> None:

@@ -93,6 +93,33 @@ def test_a_run_with_no_intact_checkpoint_begins_again(manyhands, undisturbed, tm
     assert curve(folder) == undisturbed
 
 
+@pytest.mark.parametrize("patience", [(), ("--set", "train.patience=1", "--set", "optim.lr=1e-12")])
+def test_a_kill_after_the_last_step(manyhands, tmp_path: Path, patience: tuple[str, ...]) -> None:
+    """All steps are done, the test is not: resuming gives the same result as if nothing had happened."""
+    said = manyhands(*ARGUMENTS, *EVERY, *patience, "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    before = curve(tmp_path / "run")
+    store.load(tmp_path / "run").update(status="running", result=None)
+    again = manyhands("train", "--resume", tmp_path / "run", "--json")
+    assert again.code == 0, again.err
+    same = ("final_loss", "test_accuracy", "test_loss", "val_accuracy", "steps", "stopped_early", "weights")
+    assert {key: again.json[key] for key in same} == {key: said.json[key] for key in same}
+    assert curve(tmp_path / "run") == before
+    assert again.json["seconds"]["train"] >= said.json["seconds"]["train"] * 0.5  # of both sessions
+
+
+def test_damaged_and_half_written_checkpoints_do_not_stay(manyhands, undisturbed, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    start_and_stop(folder, signal.SIGKILL)
+    newest = sorted(folder.glob("checkpoints/step-*"))[-1]
+    (newest / "state.json").write_text("{")
+    (folder / "checkpoints" / ".step-00000099.1.tmp").mkdir()
+    assert manyhands("train", "--resume", folder).code == 0
+    left = [path.name for path in (folder / "checkpoints").iterdir()]
+    assert not [name for name in left if name.startswith(".")]
+    assert curve(folder) == undisturbed
+
+
 def test_a_finished_run_is_not_resumed(manyhands, undisturbed, tmp_path: Path) -> None:
     said = manyhands("train", "--resume", tmp_path / "whole")
     assert said.code == 2

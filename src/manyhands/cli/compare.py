@@ -7,9 +7,11 @@ import typer
 
 from manyhands.cli import options, output
 from manyhands.errors import ConfigError
+from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import compare as comparison
 from manyhands.runs import store
+from manyhands.runs.early import settle_early
 
 
 def compare(
@@ -32,6 +34,9 @@ def compare(
     plans = [(words, parse(words)) for words in dict.fromkeys(plan)]
     if not repeats.isdecimal() or int(repeats) < 1:
         raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
+    machine = detect()
+    for _, each in plans:  # refuse what cannot run before anything is trained
+        settle_early(each, order, machine)
     folder = store.new_folder(out, f"compare-{model.rpartition(':')[2]}")
     result = comparison.compare(order, plans, int(repeats), folder)
     if output.wants_json():

@@ -17,7 +17,7 @@ from manyhands.runs import store
 def train(
     model: Annotated[str | None, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")] = None,
     data: Annotated[str | None, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")] = None,
-    plan: Annotated[str, typer.Option("--plan", help="Plan words or a plan.toml.")] = "serial",
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan words or a plan.toml (default serial).")] = None,
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = None,
@@ -33,16 +33,17 @@ def train(
     """Train a model, and keep the run in a folder."""
     output.set_output(as_json, quiet)
     if resume is not None:
-        if model is not None or data is not None:
+        others = (model, data, plan, epochs, batch_size, seed, settings, config, init_from, freeze, out)
+        if any(others):
             raise InputError(
-                f"--resume {resume} goes on with that run's own model and data: leave out MODEL and --data"
+                f"--resume {resume} goes on with that run's own order: leave out all but --json and --quiet"
             )
         show(runs.resume(resume))
         return
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
     order = options.make_config(model, data, epochs, batch_size, seed, settings, config, init_from, freeze)
-    show(runs.train_new(order, parse(plan), out, command=shlex.join(["manyhands", *sys.argv[1:]])))
+    show(runs.train_new(order, parse(plan or "serial"), out, command=shlex.join(["manyhands", *sys.argv[1:]])))
 
 
 def show(run: store.Run) -> None:

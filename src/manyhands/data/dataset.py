@@ -36,7 +36,6 @@ class Dataset:
         """The size of the stored arrays."""
         return self.train.inputs.nbytes + self.train.labels.nbytes
 
-
     @property
     def fed_bytes(self) -> int:
         """The size of all three parts in memory; a made set's parts go round its stored rows many times."""

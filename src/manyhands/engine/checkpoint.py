@@ -9,7 +9,7 @@ import errno
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class Position:
     batch: int = 0  # batches done in the current epoch
     best_accuracy: float = -1.0
     bad_epochs: int = 0  # epochs since the best
+    last_loss: float = 0.0
+    val_loss: float | None = None  # of the last validation
+    val_accuracy: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # spent so far, by phase
 
 
 def save(
@@ -80,6 +84,15 @@ def best_of(folder: Path) -> Path | None:
     except OSError:
         return None
     return path if path.is_dir() else None
+
+
+def forget_after(folder: Path, path: Path | None) -> None:
+    """Remove what is newer than `path` (all, if it is None), and what a kill left half-written."""
+    for each in listing(folder):
+        if path is None or each.name > path.name:
+            shutil.rmtree(each)
+    for each in folder.glob(".step-*"):
+        shutil.rmtree(each)
 
 
 def is_whole(path: Path) -> bool:

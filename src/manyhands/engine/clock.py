@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from manyhands.timeline import Event, Timeline
+from manyhands.timeline import Event
 
 PHASES = ("setup", "search", "compile", "train", "eval", "checkpoint", "layers")
 MOST_EVENTS = 2000  # enough to look at; a long run's trace would not open
@@ -54,6 +54,3 @@ class Clock:
     @property
     def step_ms(self) -> float | None:
         return 1000 * self.steady_seconds / self.steady_steps if self.steady_steps else None
-
-    def timeline(self) -> Timeline:
-        return Timeline.of(self.events)

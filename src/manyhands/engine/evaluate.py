@@ -20,7 +20,6 @@ class Score:
 def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda samples: None) -> Score:
     """Score the model in evaluation mode; sums stay on the device until the end."""
     trainee.model.eval()
-    set_training(feed, False)
     loss = torch.zeros((), device=trainee.device, dtype=torch.float64)
     right = torch.zeros((), device=trainee.device, dtype=torch.int64)
     count = 0
@@ -34,12 +33,4 @@ def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda 
             count += len(labels)
             told(len(labels))
     trainee.model.train()
-    set_training(feed, True)
     return Score(loss.item() / count, right.item() / count)
-
-
-def set_training(feed: Feed, training: bool) -> None:
-    """Augmentation is for training alone."""
-    normalize = getattr(feed, "normalize", None)
-    if normalize is not None:
-        normalize.train(training)

@@ -14,7 +14,7 @@ from manyhands.data.feed import Feed
 from manyhands.engine import checkpoint
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.clock import Clock
-from manyhands.engine.evaluate import Score, evaluate
+from manyhands.engine.evaluate import evaluate
 from manyhands.engine.step import EAGER_BEFORE_CAPTURE, Step, Trainee
 from manyhands.errors import Diverged
 from manyhands.optim.optimizer import set_lr
@@ -46,7 +46,7 @@ class Outcome:
     """What a training came to."""
 
     final_loss: float
-    validation: Score | None
+    val_accuracy: float | None  # of the weights that are kept
     steps: int
     stopped_early: bool
 
@@ -74,29 +74,32 @@ class Loop:
     slow_first: int = 0  # first steps that compile or capture: their time is told apart
 
     def __post_init__(self) -> None:
-        per_epoch = len(self.trainee.feed)
-        self.total = min(self.settings.epochs * per_epoch, self.settings.max_steps or math.inf).__int__()
+        self.total = total_steps(self.settings.epochs, self.settings.max_steps, len(self.trainee.feed))
         self.first = self.position.step
         steps = self.total - self.first
         self.steady_from = self.first + max(self.slow_first, min(STEADY_AFTER, steps // 4))
         self.pending: list[tuple[int, int, float, Tensor]] = []  # step, samples, rate, loss
         self.unwritten: deque[dict[str, Any]] = deque()
         self.flushed = time.perf_counter_ns()
-        self.last_loss = math.nan
         self.rate: float | None = None
 
     def run(self) -> Outcome:
         self.trainee.model.train()
-        score: Score | None = None
-        stopped = False
-        while self.position.step < self.total and not stopped:
-            self._epoch()
-            score = self._validate()
-            stopped = self.settings.patience is not None and self.position.bad_epochs >= self.settings.patience
+        try:
+            while self.position.step < self.total and not self._patience_spent():
+                self._epoch()
+                self._validate()
+        finally:
+            self._write()
+        position, stopped = self.position, self._patience_spent()
         if stopped:
-            say(f"stopped after epoch {self.position.epoch}: no better for {self.settings.patience} epochs")
+            say(f"stopped after epoch {position.epoch}: no better for {self.settings.patience} epochs")
             self._back_to_best()
-        return Outcome(self.last_loss, score, self.position.step, stopped)
+        accuracy = position.best_accuracy if stopped else position.val_accuracy
+        return Outcome(position.last_loss, accuracy, position.step, stopped)
+
+    def _patience_spent(self) -> bool:
+        return self.settings.patience is not None and self.position.bad_epochs >= self.settings.patience
 
     def _epoch(self) -> None:
         """Train to the end of the epoch, or to the last step."""
@@ -114,7 +117,7 @@ class Loop:
             if self._flush_due():
                 self._flush()
             self._write(RECORDS_A_STEP)
-            if every and position.step % every == 0 and position.step < self.total:
+            if every and position.step % every == 0 and position.batch < len(self.trainee.feed):
                 self._flush()
                 self._write()
                 self._save(best=False)
@@ -148,22 +151,20 @@ class Loop:
         self.flushed = now
         for step, rate, loss in zip(steps, rates, losses, strict=True):
             if not math.isfinite(loss):
-                raise Diverged(
-                    f"the loss is {loss} at step {step} of {self.total}: lower the learning rate "
-                    f"(it was {rate:g}) or set train.clip=1; the last good checkpoint was kept"
-                )
+                raise self._diverged(f"the loss is {loss} at", step)
             self.unwritten.append({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
-        self.last_loss = losses[-1]
-        self.bar.advance(sum(samples), f"loss {self.last_loss:.4f}")
+        self.position.last_loss = losses[-1]
+        self.bar.advance(sum(samples), f"loss {losses[-1]:.4f}")
 
     def _write(self, most: int | None = None) -> None:
         """Record the oldest steps; a few at a time, so that a GPU always has the next step to work on."""
         for _ in range(len(self.unwritten) if most is None else min(most, len(self.unwritten))):
             self.record(self.unwritten.popleft())
 
-    def _validate(self) -> Score | None:
+    def _validate(self) -> None:
         """Score the validation part, keep the checkpoint, and count epochs without progress."""
-        position, score, better = self.position, None, False
+        position, better = self.position, False
+        self._check_weights()
         if self.validation is not None:
             with self.clock.phase("eval", f"validation {position.epoch}"):
                 score = evaluate(self.trainee, self.validation)
@@ -176,15 +177,29 @@ class Loop:
                     "train_seconds": self.clock.seconds["train"],
                 }
             )
+            position.val_loss, position.val_accuracy = score.loss, score.accuracy
             better = score.accuracy > position.best_accuracy
             position.bad_epochs = 0 if better else position.bad_epochs + 1
             position.best_accuracy = max(score.accuracy, position.best_accuracy)
         self._save(best=better)
-        return score
+
+    def _check_weights(self) -> None:
+        """The loss of a step is taken before its update: only the weights show what the last update did."""
+        norms = torch.stack(torch._foreach_norm([each.detach() for each in self.trainee.model.parameters()]))
+        if not norms.isfinite().all().item():
+            raise self._diverged("a weight is not finite after", self.position.step)
+
+    def _diverged(self, what: str, step: int) -> Diverged:
+        return Diverged(
+            f"{what} step {step} of {self.total}: lower the learning rate (it was {self.rate or 0:g}) "
+            "or set train.clip=1; the last good checkpoint was kept"
+        )
 
     def _save(self, best: bool) -> None:
         if self.settings.checkpoints is None:
             return
+        self._check_weights()
+        self.position.seconds = dict(self.clock.seconds)
         with self.clock.phase("checkpoint"):
             self.record.flush()
             checkpoint.save(
@@ -200,6 +215,11 @@ class Loop:
     def _back_to_best(self) -> None:
         if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
             self.trainee.model.load_state_dict(checkpoint.load_model(path))
+
+
+def total_steps(epochs: int, most: int | None, per_epoch: int) -> int:
+    """How many steps a training takes."""
+    return min(epochs * per_epoch, most or epochs * per_epoch)
 
 
 def slow_first_steps(compiled: bool, captured: bool) -> int:

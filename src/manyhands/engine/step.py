@@ -51,7 +51,7 @@ def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
     """The step as the (bound) plan asks for it."""
     step = EagerStep(trainee, trainee.losses, trainee.optimizer.step)
     if plan.compile == "on":
-        step.losses = compiled_for(trainee.losses, batch_size // trainee.accumulate)
+        step.losses = compiled_for(trainee.losses, -(-batch_size // trainee.accumulate))
         if compiles_update(plan):
             step.update = torch.compile(trainee.optimizer.step)
     return CapturedStep(step, trainee.device) if plan.capture == "on" else step
@@ -161,6 +161,7 @@ class CapturedStep:
         graph = torch.cuda.CUDAGraph()
         # Gradients must be made inside the graph's own memory, hence none beforehand.
         self.step.trainee.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph, stream=self.stream):
+        # thread_local: the thread of a host feed may pin memory meanwhile.
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             loss = self.step(fixed)
         return _Captured(graph, fixed, loss)

@@ -84,8 +84,8 @@ def _number(path: Path, otherwise: int) -> int:
 
 def detect_gpus() -> tuple[Gpu, ...]:
     """NVIDIA's GPUs as its own tool lists them; none when the tool is not there."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
+    tool, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if tool is None or visible in ("", "-1"):
         return ()
     query = [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
     try:
@@ -93,4 +93,6 @@ def detect_gpus() -> tuple[Gpu, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     rows = [line.split(", ") for line in done.stdout.splitlines() if line.strip()]
-    return tuple(Gpu(int(index), name, int(mebibytes) * 2**20) for index, name, mebibytes in rows)
+    gpus = [Gpu(int(index), name, int(size) * 2**20) for index, name, size in rows if size.strip().isdecimal()]
+    chosen = [gpu for gpu in gpus if visible is None or str(gpu.index) in visible.split(",")]
+    return tuple(chosen or gpus)  # a variable that names GPUs by their long ids hides none that matters here

@@ -79,9 +79,10 @@ def build(
     if best or captured:
         fused = kind in _FUSED.get(options.name, ()) and not compiled
         keywords["fused" if fused else "foreach"] = True
-    if captured:
+    capturable = kind == "cuda" and options.name in _HAVE_CAPTURABLE
+    if captured or (compiled and capturable):  # a number would be compiled in, and anew at every change
         keywords["lr"] = torch.tensor(lr, dtype=torch.float32, device=device)
-        if kind == "cuda" and options.name in _HAVE_CAPTURABLE:
+        if capturable:
             keywords["capturable"] = True
     return _CLASSES[options.name](parameters, **keywords)
 

@@ -18,10 +18,13 @@ from typing import Any
 
 import torch
 
+import manyhands
 from manyhands.data.dataset import Dataset
-from manyhands.errors import PlanError
-from manyhands.files import home, write_json
+from manyhands.engine.loop import total_steps
+from manyhands.errors import PlanError, RunError
+from manyhands.files import home, sha256, write_json
 from manyhands.machine.machine import Machine
+from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.runs.config import Config
@@ -57,7 +60,7 @@ def bind(
     on_gpu = plan.device == "cuda"
     plan = plan.with_defaults(
         kernels="torch" if on_gpu or plan.compile == "on" else "own",
-        capture="on" if on_gpu and config.optim.name != "adagrad" else "off",
+        capture="on" if on_gpu and can_capture(config.optim.name) else "off",
         feed="device" if dataset.fed_bytes < _room(plan, machine) else "host",
     )
     if dataset.schema.kind != "image":
@@ -105,7 +108,9 @@ def _search(
         step_ms = only.step_ms
         told.append(only.to_json())
     if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
-        attempt(compile="on", kernels="torch")  # the compiler makes its own
+        attempt(compile="on")
+    if step_ms == math.inf:
+        raise RunError(f"model {config.model.name} does not run: {told[-1]['error']}")
     best = replace(best, compile=plan.compile or best.compile)
     write_json(path, {"plan": to_table(best), "trials": told})
     return best, told
@@ -115,8 +120,8 @@ def _compile_may_pay(plan: Plan, step_ms: float, config: Config, dataset: Datase
     device = plan.device or "cpu"
     if shutil.which("g++" if device == "cpu" else "gcc") is None or (device == "cuda" and not find_spec("triton")):
         return False
-    steps = config.train.epochs * -(-len(dataset.train) // config.train.batch_size)
-    steps = min(steps, config.train.max_steps or steps)
+    per_epoch = -(-len(dataset.train) // config.train.batch_size)
+    steps = total_steps(config.train.epochs, config.train.max_steps, per_epoch)
     return steps * step_ms / 1000 > LONG_ENOUGH_TO_COMPILE[device]
 
 
@@ -125,18 +130,27 @@ def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
     facts = {
         "plan": to_table(plan),
         "model": config.to_json()["model"],
+        "file": _content_of(config.model.name),
         "optim": config.optim.name,
+        "train": [config.train.clip, config.train.label_smoothing, config.data.augment],
         "batch": [
             config.train.batch_size,
             config.train.accumulate,
             dataset.schema.shape,
             len(dataset.schema.classes),
+            len(dataset.schema.vocabulary),
         ],
         "length": [len(dataset.train), config.train.epochs, config.train.max_steps],
         "machine": machine.to_json(),
-        "torch": torch.__version__,
+        "versions": [torch.__version__, manyhands.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _content_of(model: str) -> str | None:
+    """The checksum of a user's own file: an edited model is another model."""
+    path = Path(model.rpartition(":")[0])
+    return sha256(path) if path.suffix == ".py" and path.is_file() else None
 
 
 def _remembered(path: Path) -> tuple[Plan, list[Told]] | None:

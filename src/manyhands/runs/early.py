@@ -14,23 +14,29 @@ def settle_early(plan: Plan, config: Config, machine: Machine) -> Plan:
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {' and '.join(RUNS)}")
     if plan.device == "cuda" and not machine.gpus:
         raise PlanError("plan option device=cuda: there is no GPU on this machine; leave it out or say device=cpu")
-    plan = plan.with_defaults(
-        device="cuda" if machine.gpus else "cpu",
-        workers=config.loader.workers,
-        cores=_affinity(config, machine),
-    )
+    plan = plan.with_defaults(device="cuda" if machine.gpus else "cpu", cores=_affinity(config))
+    _check_cores(plan, machine)
+    if plan.is_baseline or plan.feed == "loader":
+        plan = plan.with_defaults(workers=config.loader.workers)
     if plan.is_baseline:
         return plan.with_defaults(allocator="default")
     cores = len(plan.cores[0]) if plan.cores else machine.physical_cores
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
 
 
-def _affinity(config: Config, machine: Machine) -> tuple[tuple[int, ...], ...] | None:
+def _affinity(config: Config) -> tuple[tuple[int, ...], ...] | None:
     text = config.cpu.affinity
     if text is None:
         return None
-    have = {core.id for core in machine.cores}
     words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) in have for word in words):
-        raise PlanError(f"cpu.affinity={text}: cores of this machine are {', '.join(map(str, sorted(have)))}")
+    if not all(word.strip().isdecimal() for word in words):
+        raise PlanError(f"cpu.affinity={text}: write core numbers such as 0,1")
     return (tuple(int(word) for word in words),)
+
+
+def _check_cores(plan: Plan, machine: Machine) -> None:
+    have = {core.id for core in machine.cores}
+    for rank, cores in enumerate(plan.cores or ()):
+        if not cores or not set(cores) <= have:
+            here = ", ".join(map(str, sorted(have)))
+            raise PlanError(f"cores {list(cores)} of rank {rank} are not all here: cores of this machine are {here}")

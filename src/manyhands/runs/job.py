@@ -1,5 +1,6 @@
 """Job: config, bound plan and data put together into a model with its feeds, its optimizer and its step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,6 @@ from manyhands.errors import ConfigError, ModelError
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
 from manyhands.plan.plan import Plan
-from manyhands.progress import say
 from manyhands.runs import store
 from manyhands.runs.config import Config, ModelConfig
 
@@ -37,12 +37,11 @@ class Job:
     lr: float
 
 
-def assemble(config: Config, plan: Plan, dataset: Dataset) -> Job:
-    """Put a training together as the bound plan says."""
+def assemble(config: Config, plan: Plan, dataset: Dataset, told: Callable[[str], None] = lambda line: None) -> Job:
+    """Put a training together as the bound plan says; `told` hears what was taken from elsewhere and frozen."""
     device = torch.device(plan.device or "cpu")
-    if device.type == "cuda" and not plan.is_baseline:
-        torch.backends.cudnn.benchmark = True
-    model = build_model(config, dataset.schema)
+    torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
+    model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
     if plan.kernels == "own":
         kernels.use_own(model)
@@ -95,18 +94,18 @@ def make_feed(config: Config, plan: Plan, schema: Schema, split: Split, seed: in
     return (DeviceFeed if plan.feed == "device" else HostFeed)(split, batches, normalize, device)
 
 
-def build_model(config: Config, schema: Schema) -> nn.Module:
+def build_model(config: Config, schema: Schema, told: Callable[[str], None] = lambda line: None) -> nn.Module:
     """The model with its first weights: drawn from the seed, or taken from elsewhere, and frozen where asked."""
     chosen = config.model
     shapes = zoo.Shapes(len(schema.classes), tuple(schema.shape), len(schema.vocabulary) or None)
     model = zoo.build(chosen.name, shapes, options_of(chosen), config.train.seed)
     if chosen.init_from:
         taken = transfer.init_from(model, load_tensors(chosen.init_from))
-        say(f"{chosen.init_from}: {len(taken.loaded)} tensors loaded")
+        told(f"{chosen.init_from}: {len(taken.loaded)} tensors loaded")
         for name, why in taken.skipped:
-            say(f"  not loaded: {name} ({why})")
+            told(f"  not loaded: {name} ({why})")
     if chosen.freeze:
-        say(f"frozen: {', '.join(transfer.freeze(model, chosen.freeze))}")
+        told(f"frozen: {', '.join(transfer.freeze(model, chosen.freeze))}")
     return model
 
 
@@ -142,7 +141,7 @@ def best_checkpoint(run: store.Run) -> Path:
 def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:
     """Two samples through the model: it must give one number for each class."""
     rows = torch.from_numpy(dataset.train.inputs[dataset.train.index[:2]])
-    inputs = Normalize(dataset.schema)(rows)
+    inputs = Normalize(dataset.schema, contiguous=True)(rows)  # as every model takes them
     training = model.training
     model.eval()
     try:

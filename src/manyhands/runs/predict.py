@@ -40,7 +40,7 @@ def predict(folder: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
     """A row for each image, line of text, or CSV row."""
     model, schema = load_run(folder)
     names, rows = encode(schema, paths)
-    normalize = Normalize(schema).eval()
+    normalize = Normalize(schema, contiguous=True).eval()
     found = []
     for begin in range(0, len(names), BATCH):
         inputs = torch.from_numpy(rows[begin : begin + BATCH])

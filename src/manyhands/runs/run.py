@@ -8,15 +8,15 @@ import os
 import platform
 import shutil
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import InputError, ManyhandsError
+from manyhands.errors import InputError, ManyhandsError, RunError
 from manyhands.machine.detect import detect
-from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import logged_to
@@ -32,7 +32,7 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
     """Check what can be checked before any work, and make the run's folder."""
     machine = detect()
     plan = settle_early(plan, config, machine)
-    label = f"{config.model.name.rpartition(':')[2]}-{plan.name.replace(':', '').replace(',', '-')}"
+    label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = store.new_folder(out, label)
     return store.create(
         folder,
@@ -61,24 +61,20 @@ def versions() -> dict[str, str]:
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order in this process; the folder's status tells how it ended."""
     started = time.perf_counter()
-    plan = from_table(run.record["plan"], "run.json")
-    cores = plan.cores[0] if plan.cores else None
-    settle(threads=plan.threads, cores=cores, allocator=plan.allocator or "default")
-    from manyhands.runs.training import train  # torch comes in here, after the process has settled
-
-    ranks = [{"rank": 0, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}]
-    run = run.update(status="running", ranks=ranks, error=None)
     with logged_to(run.folder / "log.txt"), _outcome(run):
+        plan = from_table(run.record["plan"], "run.json")
+        cores = plan.cores[0] if plan.cores else None
+        settle(threads=plan.threads, cores=cores, allocator=plan.allocator or "default")
+        from manyhands.runs.training import train  # torch comes in here, after the process has settled
+
+        ranks = [{"rank": 0, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}]
+        run = run.update(status="running", ranks=ranks, error=None, exit_code=None)
         result = train(run, order_of(run), plan, resume=resume, started=started)
     return store.load(run.folder).update(status="finished", result=result)
 
 
 def order_of(run: store.Run) -> Config:
     return config_from_table(run.record["config"], str(run.folder / "run.json"))
-
-
-def machine_of(run: store.Run) -> Machine:
-    return Machine.from_json(run.record["machine"])
 
 
 @contextmanager
@@ -92,9 +88,13 @@ def _outcome(run: store.Run) -> Iterator[None]:
     except KeyboardInterrupt:
         _mark(run, "interrupted", "interrupted", 130)
         raise
-    except BaseException as error:
-        _mark(run, "failed", f"{type(error).__name__}: {error}", 1)
-        raise
+    except Exception as error:
+        with suppress(OSError), (run.folder / "log.txt").open("a") as log:
+            traceback.print_exc(file=log)
+        first = (str(error).strip().splitlines() or [""])[0]
+        told = RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
+        _mark(run, "failed", str(told), 1)
+        raise told from error
 
 
 def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
@@ -109,7 +109,7 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
     try:
         return execute(run)
     except InputError:
-        if not any(run.folder.glob("checkpoints/step-*")):
+        if next(run.metrics(), None) is None:  # no step was done
             _remove(run.folder, keep_folder=existed)
         raise
 

@@ -72,7 +72,7 @@ class Run:
 
 
 def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def new_folder(wanted: Path | None, label: str) -> Path:

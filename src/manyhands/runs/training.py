@@ -1,8 +1,8 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import json
-import resource
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -14,10 +14,10 @@ from manyhands.data.load import load
 from manyhands.engine import checkpoint
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.clock import Clock
-from manyhands.engine.evaluate import Score, evaluate
+from manyhands.engine.evaluate import evaluate
 from manyhands.engine.layers import LayerTime, time_layers
-from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps
-from manyhands.errors import ConfigError, RunError
+from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
+from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, storage_errors, write_json
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
@@ -31,24 +31,43 @@ from manyhands.timeline import Event, Timeline
 
 def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: float) -> dict[str, Any]:
     """Carry out a run in this process and give its result."""
+    if plan.device == "cuda" and not torch.cuda.is_available():
+        raise PlanError("plan option device=cuda: this torch sees no GPU; install a CUDA build or say device=cpu")
     clock = Clock(torch.device(plan.device or "cpu"))
     clock.seconds["setup"] = time.perf_counter() - started  # importing torch
     with clock.phase("setup", "data"):
         dataset = load(config.data.name, config.data)
         check_sizes(config, dataset)
     write_json(run.folder / "data.json", dataset.schema.to_json())
+    try:
+        return _train(run, config, plan, dataset, clock, resume, started)
+    except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "memory" not in str(error):
+            raise
+        raise RunError(
+            f"out of memory at batch {config.train.batch_size} ({str(error).strip().splitlines()[0]}): "
+            "use a smaller --batch-size, or train.accumulate=2"
+        ) from error
+
+
+def _train(
+    run: store.Run, config: Config, plan: Plan, dataset: Dataset, clock: Clock, resume: bool, started: float
+) -> dict[str, Any]:
     with clock.phase("search"):
         plan, trials = bind(plan, config, dataset, Machine.from_json(run.record["machine"]))
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
-        job = assemble(config, plan, dataset)
+        job = assemble(config, plan, dataset, say)
         position = _begin(run, config, job, resume)
+        for phase, seconds in position.seconds.items():  # of the sessions before
+            clock.seconds[phase] += seconds
+        reset_peak_memory(clock.device)
     run.update(
         plan=to_table(plan),
         plan_words=str(plan),
-        trials=trials,
-        total_steps=total_steps(config, job),
+        trials=trials or run.record.get("trials", []),
+        total_steps=total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed)),
         parameters=sum(parameter.numel() for parameter in job.trainee.model.parameters()),
         samples={
             "train": len(dataset.train),
@@ -57,20 +76,42 @@ def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: 
         },
     )
     say(f"plan {plan}")
-    try:
-        outcome = _loop(run, config, plan, job, clock, position)
-        with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
-            score = evaluate(job.trainee, job.test, shown.advance)
-        with clock.phase("layers"):
-            layers = time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
-    except torch.OutOfMemoryError as error:
-        raise RunError(
-            f"out of memory at batch {config.train.batch_size} ({error.args[0].splitlines()[0]}): "
-            "use a smaller --batch-size, or train.accumulate=2"
-        ) from error
+    outcome = _loop(run, config, plan, job, clock, position)
+    with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
+        score = evaluate(job.trainee, job.test, shown.advance)
+    peak = peak_memory_mb(clock.device)
+    with clock.phase("layers"):
+        layers = _layers(job)
     _timeline(clock, layers).save(run.folder / "timeline.json")
     store.load(run.folder).update(layers=[layer.to_json() for layer in layers])
-    return _result(run, plan, clock, outcome, score, started)
+    before = sum(position.seconds.values())
+    return {
+        "run": str(run.folder),
+        "plan": str(plan),
+        "world": plan.world,
+        "device": plan.device,
+        "final_loss": outcome.final_loss,
+        "test_accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "val_accuracy": outcome.val_accuracy,
+        "weights": "best" if outcome.stopped_early else "last",
+        "steps": outcome.steps,
+        "stopped_early": outcome.stopped_early,
+        "samples_per_s": clock.samples_per_s,
+        "seconds": {**clock.seconds, "total": before + time.perf_counter() - started},
+        "measured_step_ms": clock.step_ms,
+        "predicted_step_ms": None,
+        "peak_memory_mb": peak,
+    }
+
+
+def _layers(job: Job) -> list[LayerTime]:
+    """The time of each layer; a finished training is not lost where a layer cannot be run alone."""
+    try:
+        return time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
+    except Exception as error:
+        say(f"layers were not timed: {type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        return []
 
 
 def check_sizes(config: Config, dataset: Dataset) -> None:
@@ -83,16 +124,12 @@ def check_sizes(config: Config, dataset: Dataset) -> None:
         raise ConfigError(f"data {config.data.name} has no test samples: give a larger set")
 
 
-def total_steps(config: Config, job: Job) -> int:
-    steps = config.train.epochs * len(job.trainee.feed)
-    return min(steps, config.train.max_steps or steps)
-
-
 def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
     """Seed everything, or put back where the newest intact checkpoint stood."""
     torch.manual_seed(config.train.seed)
     make_folder(run.checkpoints)
     path = checkpoint.newest_whole(run.checkpoints) if resume else None
+    checkpoint.forget_after(run.checkpoints, path)
     if path is None:
         if resume:
             say("no intact checkpoint: starting from the beginning")
@@ -143,7 +180,8 @@ def _loop(run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, po
         keep=config.checkpoint.keep,
         checkpoints=run.checkpoints,
     )
-    samples = total_steps(config, job) * config.train.batch_size
+    steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
+    samples = steps * config.train.batch_size
     metrics = Metrics(run.folder / "metrics.jsonl")
     try:
         with bar(f"training {config.model.name}", samples) as shown:
@@ -175,27 +213,18 @@ def _timeline(clock: Clock, layers: list[LayerTime]) -> Timeline:
     return Timeline.of(events)
 
 
-def _result(run: store.Run, plan: Plan, clock: Clock, outcome: Outcome, score: Score, started: float) -> dict[str, Any]:
-    return {
-        "run": str(run.folder),
-        "plan": str(plan),
-        "world": plan.world,
-        "device": plan.device,
-        "final_loss": outcome.final_loss,
-        "test_accuracy": score.accuracy,
-        "test_loss": score.loss,
-        "val_accuracy": outcome.validation.accuracy if outcome.validation else None,
-        "steps": outcome.steps,
-        "stopped_early": outcome.stopped_early,
-        "samples_per_s": clock.samples_per_s,
-        "seconds": {**clock.seconds, "total": time.perf_counter() - started},
-        "measured_step_ms": clock.step_ms,
-        "predicted_step_ms": None,
-        "peak_memory_mb": peak_memory_mb(clock.device),
-    }
+def reset_peak_memory(device: torch.device) -> None:
+    """What the search took is not the training's."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory_mb(device: torch.device) -> float:
+    """The most memory since the reset; of the whole process on CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
