@@ -1,6 +1,8 @@
 """Every command on small real work: what it prints, what it leaves behind."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,6 +208,34 @@ def test_a_model_that_needs_contiguous_images(manyhands, tmp_path: Path) -> None
         assert "layout=contiguous" in said.json["plan"]
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert manyhands("predict", tmp_path / "serial", tmp_path / "a.png").code == 0
+
+
+def test_a_run_is_found_again_from_another_folder(manyhands, monkeypatch, tmp_path: Path) -> None:
+    """Model file and data were given relative to the folder of the training."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("mine.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(2, 2)\n")
+    Path("t.csv").write_text("a,b,kind\n" + "".join(f"{n},{n % 5},{'xy'[n % 2]}\n" for n in range(60)))
+    said = manyhands(
+        "train", "mine.py:build", "--data", "t.csv", "--set", "data.target=kind", "--plan", SERIAL, "--batch-size", 8,
+        "--epochs", 1, "--out", "run", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    monkeypatch.chdir(tmp_path)
+    assert manyhands("predict", "work/run", "work/t.csv").code == 0
+    assert manyhands("export", "work/run", "--torch", "model").code == 0
+
+
+def test_a_script_that_fits_its_own_model(tmp_path: Path) -> None:
+    """Without a guard for __main__: the script is not run a second time to find the model."""
+    (tmp_path / "script.py").write_text(
+        "import manyhands as mh\nfrom torch import nn\n"
+        "def build():\n    return nn.Linear(4, 2)\n"
+        "run = mh.fit(build, 'synthetic:4,2', plan='serial,precision=fp32,compile=off', epochs=1, out='run')\n"
+        "print(run.status)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "finished\n", done.stderr
 
 
 def test_an_error_inside_a_model_is_one_line(manyhands, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.cli.demo import MARKER
+from manyhands.cli.demo import MARKER, PLANS
 
 SMALL = (
     "--set",
@@ -25,16 +25,17 @@ def test_demo(manyhands, shared_home, monkeypatch, tmp_path: Path, style: str) -
     (out / "0-plain-r0").mkdir(parents=True)
     (out / "0-plain-r0" / "run.json").write_text("an earlier demo's")
     (out / MARKER).touch()
+    (out / "letter.txt").write_text("not the demo's")
     said = manyhands("demo", "--out", out, *SMALL, style)
     assert said.code == 0, said.err
     assert sorted(each.name for each in out.iterdir()) == sorted(
-        [MARKER, "0-plain-r0", "1-serial-r0", "compare.json", "demo.png", "index.html"]
+        [MARKER, "0-plain-r0", "1-serial-r0", "2-serial-r0", "letter.txt", "compare.json", "demo.png", "index.html"]
     )
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "index.html").read_text()
     assert "--set data.size=400" in page
     if style == "--json":
-        assert [(row["plan"], row["n"]) for row in said.json["rows"]] == [("plain", 1), ("serial", 1)]
+        assert [(row["plan"], row["n"]) for row in said.json["rows"]] == [(plan, 1) for plan in PLANS]
         assert said.json["finding"] in page
         assert Path(said.json["page"]) == out / "index.html"
         assert Path(said.json["picture"]) == out / "demo.png"

@@ -15,8 +15,10 @@ from manyhands.plan.words import parse
 from manyhands.runs import compare as comparison
 from manyhands.runs import store
 
-MODEL, DATA, PLANS, EPOCHS, SIZE = "convnet", "digits", ("plain", "serial"), "2", 20_000
+MODEL, DATA, EPOCHS, SIZE = "convnet", "digits", "2", 20_000
+PLANS = ("plain", "serial", "serial,precision=fp32")
 MARKER = ".manyhands-demo"
+WRITTEN = ("index.html", "demo.png", "compare.json")
 
 
 def demo(
@@ -50,13 +52,13 @@ def demo(
 
 
 def _clear(out: Path) -> None:
-    """An empty folder with our mark; what an earlier demo left there goes, anything else is not ours to touch."""
+    """A folder with our mark; what an earlier demo wrote there goes, anything else is not ours to touch."""
     with storage_errors(out):
         if out.is_dir() and any(out.iterdir()):
             if not (out / MARKER).exists():
                 raise StorageError(f"the folder {out} is not empty and holds no earlier demo: choose another --out")
-            for each in out.iterdir():
-                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+            for each in (*out.glob("[0-9]-*-r[0-9]"), *(out / name for name in WRITTEN)):
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink(missing_ok=True)
         make_folder(out)
         (out / MARKER).touch()
 

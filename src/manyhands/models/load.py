@@ -47,6 +47,9 @@ def _from_file(source: str) -> ModuleType:
     path = Path(source).expanduser().resolve()
     if not path.is_file():
         raise ModelError(f"no file {source}: check the path (relative paths start at {Path.cwd()})")
+    main = sys.modules["__main__"]
+    if (running := getattr(main, "__file__", None)) and Path(running).resolve() == path:
+        return main  # the script that asks: running it once more would ask once more
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -15,13 +15,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from manyhands.data.known import KNOWN
 from manyhands.errors import InputError, ManyhandsError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import logged_to
 from manyhands.runs import store
-from manyhands.runs.config import Config
+from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 
@@ -32,6 +33,7 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
     """Check what can be checked before any work, and make the run's folder."""
     machine = detect()
     plan = settle_early(plan, config, machine)
+    config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = store.new_folder(out, label)
     return store.create(
@@ -46,6 +48,19 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
             "command": command,
         },
     )
+
+
+def located(config: Config) -> Config:
+    """Paths made absolute: `predict` and `--resume` may be called from another folder."""
+    model, colon, factory = config.model.name.rpartition(":")
+    places: dict[str, Any] = {}
+    if model.endswith(".py"):
+        places["model.name"] = f"{Path(model).expanduser().resolve()}{colon}{factory}"
+    if config.data.name not in KNOWN and Path(config.data.name).expanduser().exists():
+        places["data.name"] = str(Path(config.data.name).expanduser().resolve())
+    if config.model.init_from and Path(config.model.init_from).expanduser().exists():
+        places["model.init_from"] = str(Path(config.model.init_from).expanduser().resolve())
+    return with_values(config, places)
 
 
 def versions() -> dict[str, str]:

@@ -40,6 +40,10 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 def _read(name: str, path: Path, files: tuple[Path, ...], target: str) -> Content:
     tables = [table.read_csv(file, () if len(files) == 1 else COLUMNS) for file in files]
+    if any(TARGET not in each for each in tables):
+        raise DataError(
+            f"{path} has no column {TARGET}: get the set's own file, or give the CSV's path and data.target"
+        )
     rows = {key: [field for each in tables for field in each[key]] for key in tables[0]}
     training = TRAINING_ROWS if len(files) == 1 else len(tables[0][TARGET])
     total = len(rows[TARGET])
