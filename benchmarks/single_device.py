@@ -67,7 +67,8 @@ def ratio(results: Sequence[Result], base: Sequence[Result]) -> str:
 def heading(title: str, part: str, repeats: int) -> Iterator[str]:
     found = versions()
     yield f"## {title}\n"
-    yield f"{detect()}; torch {found['torch']}, Python {found['python']}; n = {repeats}, interleaved."
+    order = ", interleaved" if part in ("cpu", "gpu") else ""
+    yield f"{detect()}; torch {found['torch']}, Python {found['python']}; n = {repeats}{order}."
     yield f"`python benchmarks/single_device.py {part} --repeats {repeats}`\n"
 
 

@@ -137,7 +137,7 @@ def test_resume_goes_on_to_the_bit(images: Dataset, tmp_path: Path, optimizer: s
 
     run(assemble(config, parse(words), images), config, tmp_path, every_steps=8, keep=100)
     again = assemble(config, parse(words), images)
-    position = checkpoint.restore(tmp_path / "step-00000008", again.trainee.model, again.trainee.optimizer)
+    position = checkpoint.restore(tmp_path / "step-00000008", again.trainee)
     assert (position.step, position.epoch, position.batch) == (8, 1, 2)
     assert losses(run(again, config, position=position)) == wanted[8:]
     for ours, theirs in zip(again.trainee.model.parameters(), whole.trainee.model.parameters(), strict=True):
@@ -165,13 +165,13 @@ def test_nan_names_the_step_and_leaves_the_good_checkpoint(images: Dataset, tmp_
     job = assemble(config, parse(SERIAL), images)
     step, calls = job.step, 0
 
-    def poisoned(batch: Any) -> torch.Tensor:
+    def poisoned(batch: Any, weight: float) -> torch.Tensor:
         nonlocal calls
         calls += 1
         if calls == 9:
             with torch.no_grad():
                 next(job.trainee.model.parameters()).fill_(math.nan)
-        return step(batch)
+        return step(batch, weight)
 
     job.step = poisoned
     with pytest.raises(Diverged, match="nan at step 9 of 12"):
@@ -191,10 +191,10 @@ def test_weights_that_the_last_update_destroyed_are_not_kept(
     job = assemble(config, parse(SERIAL), images)
     step, calls = job.step, 0
 
-    def exploding(batch: Any) -> torch.Tensor:
+    def exploding(batch: Any, weight: float) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        loss = step(batch)
+        loss = step(batch, weight)
         if calls == 6:
             with torch.no_grad():
                 next(job.trainee.model.parameters()).fill_(math.inf)

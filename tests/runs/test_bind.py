@@ -117,7 +117,7 @@ def test_a_real_measurement(images: Dataset) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("data:2", "cannot run yet"),
+        ("tensor:2", "cannot run yet"),
         ("auto", "cannot run yet"),
         ("serial,capture=on", "only a GPU"),
         ("serial,workers=2", "is for feed=loader"),

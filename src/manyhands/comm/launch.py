@@ -1,11 +1,25 @@
 """Launch: start work in processes of its own."""
 
 import contextlib
+import logging
+import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from manyhands.comm.rank import PARENT
+from manyhands.errors import RankError
+
+SHUTDOWN = 3  # seconds that ranks have to end once one has failed
+PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def in_fresh_process(module: str, *arguments: str, poll: Callable[[], None] = lambda: None) -> tuple[int, str]:
@@ -35,3 +49,116 @@ def _stop(child: "subprocess.Popen[str]") -> None:
         deadline = time.monotonic() + 3
         while child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def ranks(
+    module: str,
+    arguments: Sequence[str],
+    world: int,
+    *,
+    restarts: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run `python -m module arguments…` as `world` ranks on this host, on PyTorch's elastic agent, to their end.
+
+    The first rank that fails ends them all; up to `restarts` times all start again. An interruption (Ctrl-C)
+    is passed on when all have ended. Should this process be killed, the kernel ends the ranks.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    settings = {
+        # Restarted ranks would else find the keys of those that died in the agent's own store, and hang.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN),
+        "OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // world, 1)),
+        **(environment or {}),
+        PARENT: str(os.getpid()),
+    }
+    interrupted = failed = None
+    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder, _environment(settings), _quiet_agent():
+        logs = DefaultLogsSpecs(folder, Std.ALL)
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=world,
+            logs_specs=logs,
+            run_id="manyhands",
+            rdzv_backend="c10d",
+            rdzv_endpoint="127.0.0.1:0",
+            rdzv_configs={"is_host": True},
+            local_addr="127.0.0.1",
+            max_restarts=restarts,
+            monitor_interval=0.1,
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "manyhands.comm.rank", module, *arguments)
+        except ChildFailedError as error:
+            failed = _first_failure(error.failures, Path(folder))
+        except SignalException as error:
+            interrupted = error.sigval
+    if failed is not None:
+        raise RankError(failed)
+    if interrupted is not None:
+        signal.raise_signal(interrupted)
+
+
+def _first_failure(failures: Mapping[int, Any], folder: Path) -> str:
+    """One line about the rank that failed first, of those that the agent found and those that it then ended itself."""
+
+    def errors(rank: int) -> Path:
+        return max(folder.glob(f"*/attempt_*/{rank}/stderr.log"), key=lambda path: path.stat().st_mtime_ns)
+
+    first = min(failure.timestamp for failure in failures.values())
+    # The agent's clock counts whole seconds, in which others fail for want of the first: a rank that was killed
+    # has caused that; else the one that wrote its error first.
+    order = {
+        rank: (
+            failure.exitcode == -signal.SIGTERM or failure.timestamp > first + 1,
+            failure.exitcode > 0,
+            errors(rank).stat().st_mtime_ns,
+        )
+        for rank, failure in failures.items()
+    }
+    rank = min(order, key=lambda rank: order[rank])
+    code = failures[rank].exitcode
+    if code < 0:
+        return f"rank {rank} was killed (signal {-code})"
+    # Torch writes "[rank1]: " before each line of a traceback, and warnings ("[W…") after it.
+    lines = [PREFIX.sub("", line).strip() for line in errors(rank).read_text(errors="replace").splitlines()]
+    said = [line for line in lines if line and not line.startswith("[W")]
+    return f"rank {rank} failed: {said[-1] if said else f'exit code {code}'}"
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the ranks, which inherit them, and put them back."""
+    before = dict(os.environ)
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _quiet_agent() -> Iterator[None]:
+    """Keep the agent from logging and from warnings about log files that it leaves open; give its signals back."""
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if "torch.distributed" in name]
+    levels = [logger.level for logger in loggers]
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for number, handler in handlers.items():
+            # Python cannot put a handler back that it did not set, nor any from another thread.
+            with contextlib.suppress(ValueError, TypeError):
+                signal.signal(number, handler)

@@ -34,6 +34,9 @@ class Feed(Protocol):
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from batch `start` on."""
 
+    def count(self, number: int) -> int:
+        """Samples in batch `number` of an epoch, over all ranks."""
+
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The model's input and the labels."""
 
@@ -56,6 +59,9 @@ class Batches:
 
     def __len__(self) -> int:
         return -(-self.length // self.size)
+
+    def count(self, number: int) -> int:
+        return min(self.size, self.length - number * self.size)
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         return np.arange(self.length) if self.seed is None else order(self.length, self.seed, epoch)
@@ -84,6 +90,9 @@ class DeviceFeed:
         for part in torch.split(rows.to(self.device), [len(part) for part in parts]):
             yield (part,)
 
+    def count(self, number: int) -> int:
+        return self.batches.count(number)
+
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         (rows,) = batch
         return self.normalize(self.inputs.index_select(0, rows)), self.labels.index_select(0, rows)
@@ -102,6 +111,9 @@ class HostFeed:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         return ahead((self._load(rows) for rows in self.batches.epoch(number, start)), self.AHEAD)
+
+    def count(self, number: int) -> int:
+        return self.batches.count(number)
 
     def _load(self, rows: NDArray[np.int64]) -> Batch:
         index = self.split.index[rows]

@@ -74,6 +74,9 @@ class LoaderFeed:
         for inputs, labels in loader:
             yield inputs.to(self.device), labels.to(self.device)
 
+    def count(self, number: int) -> int:
+        return self.batches.count(number)
+
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs, labels = batch
         return inputs, labels

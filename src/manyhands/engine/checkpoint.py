@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
+from manyhands.engine.step import Trainee
+from manyhands.engine.team import Team
 from manyhands.errors import RunError
 from manyhands.files import sha256, write_text, written_aside
-from manyhands.optim.optimizer import load_state
 from manyhands.progress import say
 
 TENSORS = ("model.safetensors", "optimizer.safetensors")
@@ -41,22 +42,20 @@ class Position:
     seconds: dict[str, float] = field(default_factory=dict)  # spent so far, by phase
 
 
-def save(
-    folder: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    position: Position,
-    *,
-    keep: int,
-    best: bool,
-) -> Path:
-    """Write the checkpoint of this step, then remove all but the newest `keep` and the best."""
+def save(folder: Path, trainee: Trainee, position: Position, *, keep: int, best: bool) -> None:
+    """Write the checkpoint of this step, then remove all but the newest `keep` and the best.
+
+    All ranks call it; the leader writes.
+    """
     path = folder / f"step-{position.step:08d}"
-    tensors, rest = _flat(optimizer.state_dict())
+    tensors, rest = _flat(trainee.optimizer_state())
+    random = _random_states(trainee.team)
+    if not trainee.team.leads:
+        return
     with written_aside(path) as aside:
         aside.mkdir()
-        _write(_owned(model.state_dict()), aside / TENSORS[0])
-        _write(_owned({**tensors, **_random_states()}), aside / TENSORS[1])
+        _write(_owned(trainee.model.state_dict()), aside / TENSORS[0])
+        _write(_owned({**tensors, **random}), aside / TENSORS[1])
         state = {
             "position": vars(position),
             "optimizer": rest,
@@ -69,7 +68,6 @@ def save(
     for old in listing(folder)[:-keep]:
         if old != named:
             shutil.rmtree(old)
-    return path
 
 
 def listing(folder: Path) -> list[Path]:
@@ -122,13 +120,14 @@ def load_model(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Position:
+def restore(path: Path, trainee: Trainee) -> Position:
     """Put model, optimizer and random states back, and say where the training stood."""
     state = json.loads((path / "state.json").read_text())
-    model.load_state_dict(load_model(path))
+    trainee.model.load_state_dict(load_model(path))
     tensors = load_file(path / TENSORS[1])
-    _set_random_states(tensors)
-    load_state(optimizer, _nested(tensors, state["optimizer"]))
+    _set_random_states(tensors, trainee.team)
+    trainee.load_optimizer_state(_nested(tensors, state["optimizer"]))
+    trainee.team.meet()
     return Position(**state["position"])
 
 
@@ -170,14 +169,17 @@ def _nested(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     return {"state": state, "param_groups": rest["groups"]}
 
 
-def _random_states() -> dict[str, Tensor]:
-    states = {"random.cpu": torch.get_rng_state()}
+def _random_states(team: Team) -> dict[str, Tensor]:
+    """Of every rank, for dropout goes its own way on each."""
+    mine = {f"random.cpu.{team.rank}": torch.get_rng_state()}
     if torch.cuda.is_available():
-        states["random.cuda"] = torch.cuda.get_rng_state()
-    return states
+        mine[f"random.cuda.{team.rank}"] = torch.cuda.get_rng_state()
+    return {name: state for states in team.gathered(mine) for name, state in states.items()}
 
 
-def _set_random_states(tensors: dict[str, Tensor]) -> None:
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
+def _set_random_states(tensors: dict[str, Tensor], team: Team) -> None:
+    """A rank that the checkpoint does not know, of a larger team than wrote it, keeps the state of its seed."""
+    if (state := tensors.get(f"random.cpu.{team.rank}")) is not None:
+        torch.set_rng_state(state)
+    if (state := tensors.get(f"random.cuda.{team.rank}")) is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state)

@@ -18,19 +18,20 @@ class Score:
 
 
 def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda samples: None) -> Score:
-    """Score the model in evaluation mode; sums stay on the device until the end."""
+    """Score the model in evaluation mode, each rank on its share; sums stay on the device until the end."""
     trainee.model.eval()
-    loss = torch.zeros((), device=trainee.device, dtype=torch.float64)
-    right = torch.zeros((), device=trainee.device, dtype=torch.int64)
-    count = 0
+    sums = torch.zeros(3, device=trainee.device, dtype=torch.float64)  # of losses, of right answers, of samples
     with torch.inference_mode(), trying_kernels(False):
         for batch in feed.epoch(0):
+            if not len(batch[0]):  # fewer samples than ranks
+                continue
             inputs, labels = feed.prepare(batch)
             with trainee.autocast():
                 outputs = trainee.model(inputs).float()
-            loss += trainee.loss(outputs, labels) * len(labels)
-            right += (outputs.argmax(1) == labels).sum()
-            count += len(labels)
-            told(len(labels))
+            sums[0] += trainee.loss(outputs, labels) * len(labels)
+            sums[1] += (outputs.argmax(1) == labels).sum()
+            sums[2] += len(labels)
+            told(len(labels) * trainee.team.world)
     trainee.model.train()
-    return Score(loss.item() / count, right.item() / count)
+    loss, right, count = trainee.team.sum(sums).tolist()
+    return Score(loss / count, right / count)

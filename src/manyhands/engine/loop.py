@@ -24,6 +24,7 @@ from manyhands.progress import Bar, say
 
 STEADY_AFTER = 10  # steps left out of the steady state; a quarter of all steps when there are few
 FLUSH_SECONDS = 0.25  # how long a GPU's losses may stay there
+FLUSH_STEPS = 10  # the same for several ranks
 RECORDS_A_STEP = 4
 
 
@@ -110,10 +111,11 @@ class Loop:
             if rate != self.rate:
                 set_lr(self.trainee.optimizer, rate)
                 self.rate = rate
-            loss = self.step(batch)
+            samples = self.trainee.feed.count(position.batch)
+            loss = self.step(batch, len(batch[0]) / samples)
             position.step += 1
             position.batch += 1
-            self.pending.append((position.step, len(batch[0]), rate, loss))
+            self.pending.append((position.step, samples, rate, loss))
             if self._flush_due():
                 self._flush()
             self._write(RECORDS_A_STEP)
@@ -129,9 +131,11 @@ class Loop:
             position.epoch, position.batch = position.epoch + 1, 0
 
     def _flush_due(self) -> bool:
+        edge = self.position.step in (self.first + self.slow_first, self.steady_from)
+        if self.trainee.team.world > 1:  # by count, since all ranks must do it at the same step
+            return edge or self.position.step % FLUSH_STEPS == 0
         if self.trainee.device.type == "cpu":
             return True
-        edge = self.position.step in (self.first + self.slow_first, self.steady_from)
         return edge or time.perf_counter_ns() - self.flushed > FLUSH_SECONDS * 1e9
 
     def _flush(self) -> None:
@@ -140,7 +144,7 @@ class Loop:
             return
         steps, samples, rates, tensors = zip(*self.pending, strict=True)
         self.pending = []
-        losses = torch.stack(tensors).tolist() if len(tensors) > 1 else [tensors[0].item()]
+        losses = self.trainee.team.sum(torch.stack(tensors)).tolist()
         now = time.perf_counter_ns()
         seconds, count = (now - self.flushed) / 1e9, len(steps)
         slow = steps[-1] <= self.first + self.slow_first
@@ -202,19 +206,15 @@ class Loop:
         self.position.seconds = dict(self.clock.seconds)
         with self.clock.phase("checkpoint"):
             self.record.flush()
-            checkpoint.save(
-                self.settings.checkpoints,
-                self.trainee.model,
-                self.trainee.optimizer,
-                self.position,
-                keep=self.settings.keep,
-                best=best,
-            )
+            keep, folder = self.settings.keep, self.settings.checkpoints
+            checkpoint.save(folder, self.trainee, self.position, keep=keep, best=best)
         self.flushed = time.perf_counter_ns()
 
     def _back_to_best(self) -> None:
+        self.trainee.team.meet()  # the leader may still be writing it
         if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
             self.trainee.model.load_state_dict(checkpoint.load_model(path))
+        self.trainee.team.meet()
 
 
 def total_steps(epochs: int, most: int | None, per_epoch: int) -> int:

@@ -3,12 +3,15 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from manyhands.data.feed import Batch, Feed
+from manyhands.engine.shared import SharedUpdate
+from manyhands.engine.team import Team
+from manyhands.optim.optimizer import load_state
 from manyhands.plan.plan import Plan
 
 # Steps that a batch shape runs eagerly, on the stream that captures later, before its graph is captured: kernels
@@ -17,9 +20,13 @@ EAGER_BEFORE_CAPTURE = 3
 
 
 class Step(Protocol):
-    """Does one update and gives the loss, still on the device."""
+    """Does one update and gives the loss, still on the device.
 
-    def __call__(self, batch: Batch) -> Tensor: ...
+    `weight` is the share of the whole batch that this rank has: losses and gradients of all ranks add up to those
+    of one device.
+    """
+
+    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor: ...
 
 
 @dataclass
@@ -34,6 +41,18 @@ class Trainee:
     device: torch.device
     clip: float | None = None
     accumulate: int = 1
+    team: Team = field(default_factory=Team)
+    shared: SharedUpdate | None = None  # where the ranks share their weights
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """The whole state of the optimizer; all ranks call it, the leader's answer counts."""
+        return self.shared.state() if self.shared else self.optimizer.state_dict()
+
+    def load_optimizer_state(self, state: dict[str, Any]) -> None:
+        if self.shared:
+            self.shared.load(state)
+        else:
+            load_state(self.optimizer, state)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.precision == "bf16":
@@ -49,7 +68,7 @@ class Trainee:
 
 def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
     """The step as the (bound) plan asks for it."""
-    step = EagerStep(trainee, trainee.losses, trainee.optimizer.step)
+    step = EagerStep(trainee, trainee.losses, trainee.shared or trainee.optimizer.step)
     if plan.compile == "on":
         step.losses = compiled_for(trainee.losses, -(-batch_size // trainee.accumulate))
         if compiles_update(plan):
@@ -81,24 +100,28 @@ class EagerStep:
     losses: Callable[[Batch], Tensor]
     update: Callable[[], object]
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor:
         self.trainee.optimizer.zero_grad(set_to_none=True)
-        total = self._backward(batch)
-        if self.trainee.clip is not None:
+        total = self._backward(batch, weight)
+        if self.trainee.clip is not None and not self.trainee.shared:
             nn.utils.clip_grad_norm_(self.trainee.model.parameters(), self.trainee.clip, foreach=True)
         self.update()
         return total
 
-    def _backward(self, batch: Batch) -> Tensor:
+    def _backward(self, batch: Batch, weight: float) -> Tensor:
+        count = len(batch[0])
+        if count == 0:  # a last batch of fewer samples than ranks
+            return torch.zeros((), device=self.trainee.device)
         if self.trainee.accumulate == 1:
             loss = self.losses(batch)
+            if weight != 1:
+                loss = loss * weight
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
         # Each part weighs by its samples, so that the sum is the mean over the whole batch.
-        count = len(batch[0])
         total = torch.zeros((), device=self.trainee.device)
         for part in zip(*(each.chunk(self.trainee.accumulate) for each in batch), strict=True):
-            loss = self.losses(part) * (len(part[0]) / count)
+            loss = self.losses(part) * (weight * len(part[0]) / count)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -128,40 +151,40 @@ class CapturedStep:
 
     step: EagerStep
     device: torch.device
-    seen: dict[int, int] = field(default_factory=dict)
-    graphs: dict[int, _Captured] = field(default_factory=dict)
+    seen: dict[tuple[int, float], int] = field(default_factory=dict)
+    graphs: dict[tuple[int, float], _Captured] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def __call__(self, batch: Batch) -> Tensor:
-        size = len(batch[0])
-        if captured := self.graphs.get(size):
+    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor:
+        shape = (len(batch[0]), weight)
+        if captured := self.graphs.get(shape):
             for fixed, new in zip(captured.batch, batch, strict=True):
                 fixed.copy_(new)
             captured.graph.replay()
             return captured.loss.clone()
-        self.seen[size] = self.seen.get(size, 0) + 1
-        if self.seen[size] <= EAGER_BEFORE_CAPTURE:
+        self.seen[shape] = self.seen.get(shape, 0) + 1
+        if self.seen[shape] <= EAGER_BEFORE_CAPTURE:
             # Only for the common size: the smaller last batch comes once an epoch.
-            with trying_kernels(size == next(iter(self.seen))):
-                return self._eager(batch)
-        self.graphs[size] = self._capture(batch)
-        return self(batch)
+            with trying_kernels(shape == next(iter(self.seen))):
+                return self._eager(batch, weight)
+        self.graphs[shape] = self._capture(batch, weight)
+        return self(batch, weight)
 
-    def _eager(self, batch: Batch) -> Tensor:
+    def _eager(self, batch: Batch, weight: float) -> Tensor:
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            loss = self.step(batch)
+            loss = self.step(batch, weight)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return loss
 
-    def _capture(self, batch: Batch) -> _Captured:
+    def _capture(self, batch: Batch, weight: float) -> _Captured:
         fixed = tuple(each.clone() for each in batch)
         graph = torch.cuda.CUDAGraph()
         # Gradients must be made inside the graph's own memory, hence none beforehand.
         self.step.trainee.optimizer.zero_grad(set_to_none=True)
         # thread_local: the thread of a host feed may pin memory meanwhile.
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            loss = self.step(fixed)
+            loss = self.step(fixed, weight)
         return _Captured(graph, fixed, loss)

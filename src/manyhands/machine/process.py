@@ -29,7 +29,7 @@ def keep_memory() -> bool:
     """Tell glibc to keep freed memory instead of returning it to the kernel; False where there is no glibc.
 
     By default every activation above 128 KiB is mapped, faulted in page by page and unmapped again at each
-    step. Kept, the MNIST convnet at batch 256 trained 1.5 times as fast on 2 cores (benchmarks/results).
+    step. Kept, the MNIST convnet at batch 256 trains 1.4 times as fast on 2 cores (benchmarks/results).
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

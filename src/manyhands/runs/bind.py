@@ -27,7 +27,7 @@ from manyhands.machine.machine import Machine
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
-from manyhands.runs.config import Config
+from manyhands.runs.config import Config, with_values
 from manyhands.runs.trial import Trial, measure
 
 # Compiling costs up to half a minute; a training must be this long for a gain of a few percent to repay it.
@@ -57,6 +57,8 @@ def bind(
             feed="loader",
         )
         return bound.with_defaults(threads=torch.get_num_threads()), []
+    # A rank's share of the batch is what its step works on.
+    config = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world)})
     on_gpu = plan.device == "cuda"
     plan = plan.with_defaults(
         kernels="torch" if on_gpu or plan.compile == "on" else "own",

@@ -1,6 +1,5 @@
 """Compare: plans side by side, like for like: same seeds, same data order, same epochs, repeats interleaved."""
 
-import json
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -58,16 +57,8 @@ def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out
 def _train(config: Config, cell: Cell, title: str) -> store.Run:
     seeded = replace(config, train=replace(config.train, seed=config.train.seed + cell.repeat))
     run = runs.begin(seeded, cell.plan, cell.folder)
-    with bar(title, 100, "%") as shown:
-        told = 0.0
-
-        def poll() -> None:
-            nonlocal told
-            share = 100 * _share_done(run.folder)
-            shown.advance(share - told)
-            told = share
-
-        code, errors = in_fresh_process("manyhands.runs.worker", str(run.folder), poll=poll)
+    with bar(title, 100, "%") as shown, runs.watched(run.folder, shown):
+        code, errors = in_fresh_process("manyhands.runs.worker", str(run.folder))
     run = store.load(run.folder)
     if run.status == "running":  # it died without a word
         last = errors.strip().splitlines()[-1] if errors.strip() else "no message"
@@ -75,17 +66,6 @@ def _train(config: Config, cell: Cell, title: str) -> store.Run:
     if run.status != "finished":
         say(f"  failed: {run.record['error']}")
     return run
-
-
-def _share_done(folder: Path) -> float:
-    """How far a run is, from the last line of its metrics."""
-    try:
-        total = json.loads((folder / "run.json").read_text())["total_steps"]
-        with (folder / "metrics.jsonl").open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - 400))
-            return float(json.loads(file.read().splitlines()[-1])["step"] / total)
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0.0
 
 
 def _error_of(run: store.Run) -> InputError | RunError:

@@ -6,18 +6,22 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from manyhands.comm.shm import ShmGroup
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
 from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
+from manyhands.engine.shared import SharedUpdate
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
+from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
@@ -37,7 +41,13 @@ class Job:
     lr: float
 
 
-def assemble(config: Config, plan: Plan, dataset: Dataset, told: Callable[[str], None] = lambda line: None) -> Job:
+def assemble(
+    config: Config,
+    plan: Plan,
+    dataset: Dataset,
+    team: Team = Team(),  # noqa: B008, frozen
+    told: Callable[[str], None] = lambda line: None,
+) -> Job:
     """Put a training together as the bound plan says; `told` hears what was taken from elsewhere and frozen."""
     device = torch.device(plan.device or "cpu")
     torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
@@ -52,26 +62,29 @@ def assemble(config: Config, plan: Plan, dataset: Dataset, told: Callable[[str],
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ModelError(f"model {config.model.name} has nothing to train: --freeze took every parameter")
-    feed = make_feed(config, plan, dataset.schema, dataset.train, config.train.seed)
+    make = partial(
+        optim.build,
+        options=config.optim,
+        lr=lr,
+        best=not plan.is_baseline,
+        device=device.type,
+        captured=plan.capture == "on",
+        compiled=compiles_update(plan),
+    )
+    shared = share(model, trainable, team, make, config) if team.world > 1 else None
+    feed_of = partial(make_feed, config, plan, dataset.schema, team)
     trainee = Trainee(
         model=model,
-        optimizer=optim.build(
-            trainable,
-            config.optim,
-            lr,
-            best=not plan.is_baseline,
-            device=device.type,
-            captured=plan.capture == "on",
-            compiled=compiles_update(plan),
-        ),
-        feed=feed,
+        optimizer=shared.optimizer if shared else make(trainable),
+        feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
         precision=plan.precision or "fp32",
         device=device,
         clip=config.train.clip,
         accumulate=config.train.accumulate,
+        team=team,
+        shared=shared,
     )
-    feed_of = partial(make_feed, config, plan, dataset.schema)
     return Job(
         trainee=trainee,
         step=make_step(trainee, plan, config.train.batch_size),
@@ -81,10 +94,25 @@ def assemble(config: Config, plan: Plan, dataset: Dataset, told: Callable[[str],
     )
 
 
-def make_feed(config: Config, plan: Plan, schema: Schema, split: Split, seed: int | None) -> Feed:
+def share(
+    model: nn.Module,
+    trainable: list[nn.Parameter],
+    team: Team,
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    config: Config,
+) -> SharedUpdate:
+    """Let the ranks of this host share the weights of the model."""
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()):
+        raise ModelError(f"model {config.model.name} has batch norm, which runs on one rank only so far: use serial")
+    group = dist.group.WORLD
+    assert isinstance(group, ShmGroup)
+    return SharedUpdate(trainable, group, team, make, config.train.clip)
+
+
+def make_feed(config: Config, plan: Plan, schema: Schema, team: Team, split: Split, seed: int | None) -> Feed:
     """The feed of a split; without a seed it goes in order."""
     device = torch.device(plan.device or "cpu")
-    batches = Batches(len(split), config.train.batch_size, seed)
+    batches = Batches(len(split), config.train.batch_size, seed, team.rank, team.world)
     if plan.feed == "loader":
         if config.data.augment != "none":
             raise ConfigError(f"data.augment={config.data.augment} does not go with feed=loader: use another plan")

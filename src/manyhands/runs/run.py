@@ -4,9 +4,11 @@
 rank or a repeat in a fresh process needs to be told the folder alone.
 """
 
+import json
 import os
 import platform
 import shutil
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -15,17 +17,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from manyhands.comm.launch import ranks
+from manyhands.comm.rank import join, place
 from manyhands.data.known import KNOWN
-from manyhands.errors import InputError, ManyhandsError, RunError
+from manyhands.errors import InputError, ManyhandsError, RankError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.progress import logged_to
+from manyhands.progress import Bar, bar, logged_to
 from manyhands.runs import store
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 
+RANK_TIMEOUT = 300.0  # seconds that a rank waits for another
 PACKAGES = ("manyhands", "torch", "numpy", "safetensors")
 
 
@@ -74,18 +79,82 @@ def versions() -> dict[str, str]:
 
 
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
-    """Carry out the order in this process; the folder's status tells how it ended."""
-    started = time.perf_counter()
-    with logged_to(run.folder / "log.txt"), _outcome(run):
-        plan = from_table(run.record["plan"], "run.json")
-        cores = plan.cores[0] if plan.cores else None
-        settle(threads=plan.threads, cores=cores, allocator=plan.allocator or "default")
-        from manyhands.runs.training import train  # torch comes in here, after the process has settled
+    """Carry out the order, in this process or by ranks; the folder's status tells how it ended."""
+    plan = from_table(run.record["plan"], "run.json")
+    if plan.world == 1 or place() is not None:
+        return work(run, resume=resume)
+    with _outcome(run):
+        try:
+            _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
+        except RankError as error:
+            told = store.load(run.folder).record
+            if told.get("exit_code") == InputError.exit_code:  # what the first rank found out
+                raise InputError(str(told["error"])) from error
+            raise
+    return store.load(run.folder)
 
-        ranks = [{"rank": 0, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}]
-        run = run.update(status="running", ranks=ranks, error=None, exit_code=None)
-        result = train(run, order_of(run), plan, resume=resume, started=started)
-    return store.load(run.folder).update(status="finished", result=result)
+
+def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
+    """Start the ranks, and show how far they are."""
+    with bar(f"training on {plan.world} ranks", 100, "%") as shown, watched(run.folder, shown):
+        arguments = [str(run.folder), *(["--resume"] if resume else [])]
+        ranks("manyhands.runs.rank", arguments, plan.world, restarts=order_of(run).train.restarts)
+
+
+@contextmanager
+def watched(folder: Path, shown: Bar) -> Iterator[None]:
+    """Advance a bar from 0 to 100 as a run in other processes goes on."""
+    ended, told = threading.Event(), 0.0
+
+    def watch() -> None:
+        nonlocal told
+        while not ended.wait(0.5):
+            share = 100 * share_done(folder)
+            shown.advance(max(0.0, share - told))
+            told = max(share, told)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def share_done(folder: Path) -> float:
+    """How far a run is, from the last line of its metrics."""
+    try:
+        total = json.loads((folder / "run.json").read_text())["total_steps"]
+        with (folder / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 400))
+            return float(json.loads(file.read().splitlines()[-1])["step"] / total)
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0.0
+
+
+def work(run: store.Run, *, resume: bool = False) -> store.Run:
+    """Carry out the order as this process's part of it: alone, or as one rank."""
+    started, mine = time.perf_counter(), place()
+    plan = from_table(run.record["plan"], "run.json")
+    rank = mine.rank if mine and plan.world > 1 else 0
+    with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), _outcome(run, writes=rank == 0):
+        settle(
+            threads=plan.threads, cores=plan.cores[rank] if plan.cores else None, allocator=plan.allocator or "default"
+        )
+        from manyhands.engine.team import Team  # torch comes in here, after the process has settled
+        from manyhands.runs.training import train
+
+        if plan.world > 1:
+            assert mine is not None
+            join(mine, plan.backend or "gloo", RANK_TIMEOUT)
+        team = Team(rank, plan.world)
+        about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
+        everyone = team.gathered(about)
+        if rank == 0:
+            run = run.update(status="running", ranks=everyone, error=None, exit_code=None)
+        result = train(run, order_of(run), plan, team, resume=resume, started=started)
+    return store.load(run.folder).update(status="finished", result=result) if rank == 0 else run
 
 
 def order_of(run: store.Run) -> Config:
@@ -93,8 +162,11 @@ def order_of(run: store.Run) -> Config:
 
 
 @contextmanager
-def _outcome(run: store.Run) -> Iterator[None]:
+def _outcome(run: store.Run, writes: bool = True) -> Iterator[None]:
     """Write down how the block failed, if it did."""
+    if not writes:
+        yield
+        return
     try:
         yield
     except ManyhandsError as error:

@@ -1,6 +1,7 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import json
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from manyhands.engine.clock import Clock
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.layers import LayerTime, time_layers
 from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
+from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, storage_errors, write_json
 from manyhands.machine.machine import Machine
@@ -28,9 +30,11 @@ from manyhands.runs.config import Config
 from manyhands.runs.job import Job, assemble
 from manyhands.timeline import Event, Timeline
 
+RANK_SEEDS = 1_000_003  # between the seeds of two ranks
 
-def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: float) -> dict[str, Any]:
-    """Carry out a run in this process and give its result."""
+
+def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: bool, started: float) -> dict[str, Any]:
+    """Carry out a run in this process, alone or as one rank of a team, and give its result; the leader writes."""
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise PlanError("plan option device=cuda: this torch sees no GPU; install a CUDA build or say device=cpu")
     clock = Clock(torch.device(plan.device or "cpu"))
@@ -38,9 +42,10 @@ def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: 
     with clock.phase("setup", "data"):
         dataset = load(config.data.name, config.data)
         check_sizes(config, dataset)
-    write_json(run.folder / "data.json", dataset.schema.to_json())
+    if team.leads:
+        write_json(run.folder / "data.json", dataset.schema.to_json())
     try:
-        return _train(run, config, plan, dataset, clock, resume, started)
+        return _train(run, config, plan, dataset, team, clock, resume, started)
     except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
         if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "memory" not in str(error):
             raise
@@ -51,40 +56,47 @@ def train(run: store.Run, config: Config, plan: Plan, *, resume: bool, started: 
 
 
 def _train(
-    run: store.Run, config: Config, plan: Plan, dataset: Dataset, clock: Clock, resume: bool, started: float
+    run: store.Run,
+    config: Config,
+    plan: Plan,
+    dataset: Dataset,
+    team: Team,
+    clock: Clock,
+    resume: bool,
+    started: float,
 ) -> dict[str, Any]:
     with clock.phase("search"):
-        plan, trials = bind(plan, config, dataset, Machine.from_json(run.record["machine"]))
+        machine = Machine.from_json(run.record["machine"])
+        plan, trials = team.told(bind(plan, config, dataset, machine) if team.leads else None)
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
-        job = assemble(config, plan, dataset, say)
+        job = assemble(config, plan, dataset, team, say)
         position = _begin(run, config, job, resume)
-        for phase, seconds in position.seconds.items():  # of the sessions before
+        before = sum(position.seconds.values())  # of the sessions before
+        for phase, seconds in position.seconds.items():
             clock.seconds[phase] += seconds
         reset_peak_memory(clock.device)
-    run.update(
-        plan=to_table(plan),
-        plan_words=str(plan),
-        trials=trials or run.record.get("trials", []),
-        total_steps=total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed)),
-        parameters=sum(parameter.numel() for parameter in job.trainee.model.parameters()),
-        samples={
-            "train": len(dataset.train),
-            "validation": len(dataset.validation),
-            "test": len(dataset.test),
-        },
-    )
-    say(f"plan {plan}")
+    if team.leads:
+        run.update(
+            plan=to_table(plan),
+            plan_words=str(plan),
+            trials=trials or run.record.get("trials", []),
+            total_steps=total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed)),
+            parameters=sum(parameter.numel() for parameter in job.trainee.model.parameters()),
+            samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
+        )
+        say(f"plan {plan}")
     outcome = _loop(run, config, plan, job, clock, position)
     with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
         score = evaluate(job.trainee, job.test, shown.advance)
     peak = peak_memory_mb(clock.device)
+    if not team.leads:
+        return {}
     with clock.phase("layers"):
         layers = _layers(job)
     _timeline(clock, layers).save(run.folder / "timeline.json")
     store.load(run.folder).update(layers=[layer.to_json() for layer in layers])
-    before = sum(position.seconds.values())
     return {
         "run": str(run.folder),
         "plan": str(plan),
@@ -126,18 +138,19 @@ def check_sizes(config: Config, dataset: Dataset) -> None:
 
 def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
     """Seed everything, or put back where the newest intact checkpoint stood."""
-    torch.manual_seed(config.train.seed)
-    make_folder(run.checkpoints)
-    path = checkpoint.newest_whole(run.checkpoints) if resume else None
-    checkpoint.forget_after(run.checkpoints, path)
-    if path is None:
+    team = job.trainee.team
+    torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)  # dropout differs between ranks
+    path = None
+    if team.leads:
+        make_folder(run.checkpoints)
+        path = checkpoint.newest_whole(run.checkpoints) if resume else None
+        checkpoint.forget_after(run.checkpoints, path)
         if resume:
-            say("no intact checkpoint: starting from the beginning")
-        store.cut_metrics(run, -1)
-        return Position()
-    position = checkpoint.restore(path, job.trainee.model, job.trainee.optimizer)
-    store.cut_metrics(run, position.step)
-    say(f"resuming from {path.name}")
+            say(f"resuming from {path.name}" if path else "no intact checkpoint: starting from the beginning")
+    path = team.told(path)
+    position = checkpoint.restore(path, job.trainee) if path else Position()
+    if team.leads:
+        store.cut_metrics(run, position.step if path else -1)
     return position
 
 
@@ -182,7 +195,7 @@ def _loop(run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, po
     )
     steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
     samples = steps * config.train.batch_size
-    metrics = Metrics(run.folder / "metrics.jsonl")
+    metrics = Metrics(run.folder / "metrics.jsonl" if job.trainee.team.leads else Path(os.devnull))
     try:
         with bar(f"training {config.model.name}", samples) as shown:
             shown.advance(position.step * config.train.batch_size)

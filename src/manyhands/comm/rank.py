@@ -1,0 +1,109 @@
+"""Rank: what a process does first when it is one of many.
+
+`python -m manyhands.comm.rank module arguments…` runs a module as a rank that ends with its launcher.
+"""
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from datetime import timedelta
+
+from manyhands.errors import InputError, MissingPackage, choices
+
+PARENT = "MANYHANDS_PARENT"  # the launcher's process, for ranks that start after it has died
+BACKENDS = ("gloo", "nccl", "shm", "mpi")
+PR_SET_PDEATHSIG = 1
+
+# The variables by which each launcher tells a process its place: rank, ranks, rank on this host, ranks on this host.
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+OTHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of how many ranks a process is."""
+
+    rank: int
+    local_rank: int
+    world: int
+    local_world: int
+    restarts: int = 0
+
+
+def place() -> Place | None:
+    """What torchrun, our launcher, mpirun or srun says; None when the process is alone."""
+    for names in (TORCHRUN, *OTHERS):
+        # "2(x3),1" is how Slurm writes tasks per node; the first is right wherever hosts are alike.
+        values = [os.environ.get(name, "").split("(")[0].split(",")[0] for name in names]
+        if not all(value.isdigit() for value in values):
+            continue
+        rank, world, local_rank, local_world = (int(value) for value in values)
+        if world == 1 and names != TORCHRUN:
+            return None  # an interactive job of one task, which may launch ranks itself
+        return Place(rank, local_rank, world, local_world, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    return None
+
+
+def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
+    """Meet the other ranks; from here on torch.distributed works. `timeout`, in seconds, holds for every collective."""
+    if backend not in BACKENDS:
+        raise InputError(f"backend '{backend}' is not known: {choices(backend, BACKENDS)}")
+    import torch.distributed as dist
+
+    if "MASTER_ADDR" not in os.environ:
+        if place.local_world != place.world:
+            raise InputError(f"MASTER_ADDR is not set: {place.world} ranks on several hosts need the one of rank 0")
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+        # The ranks of one host are children of one process: its number gives them a port without a word.
+        os.environ.setdefault("MASTER_PORT", str(20000 + os.getppid() % 10000))
+    limit = timedelta(seconds=timeout)
+    if backend == "mpi":
+        from manyhands.comm import mpi
+
+        mpi.register()
+        dist.init_process_group(mpi.TORCH_NAME, rank=place.rank, world_size=place.world, timeout=limit)
+        mpi.abort_on_error()
+        return
+    if backend == "shm":
+        from manyhands.comm import shm
+
+        shm.register()
+    if backend == "nccl" and not dist.is_nccl_available():
+        raise MissingPackage("backend 'nccl' needs a build of PyTorch for CUDA")
+    dist.init_process_group(backend, rank=place.rank, world_size=place.world, timeout=limit)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, however that ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = os.environ.get(PARENT)
+    if parent is not None and os.getppid() != int(parent):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    die_with_parent()
+    os.environ.pop(PARENT, None)  # processes that this one starts have another parent
+    del sys.argv[0]
+    try:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    except Exception:
+        # At once: taking a process group down while others wait in it aborts, or hangs, and hides the error.
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Team: the ranks that train together, and what they exchange beside gradients."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Team:
+    """One rank's view; a team of one exchanges nothing."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank is the one that writes."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add up a tensor over the ranks, in place."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def told(self, value: Any) -> Any:
+        """The leader's value, on every rank."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Every rank's value, in order of rank."""
+        if self.world == 1:
+            return [value]
+        boxes: list[Any] = [None] * self.world
+        dist.all_gather_object(boxes, value)
+        return boxes
+
+    def meet(self) -> None:
+        """Wait for each other."""
+        if self.world > 1:
+            dist.barrier()

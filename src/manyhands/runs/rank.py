@@ -1,0 +1,20 @@
+"""Rank: one of the processes that carry out a run together (`python -m manyhands.runs.rank RUN [--resume]`)."""
+
+import sys
+from pathlib import Path
+
+from manyhands.comm.rank import place
+from manyhands.progress import set_quiet
+from manyhands.runs import store
+from manyhands.runs.run import work
+
+
+def main(folder: Path, resume: bool) -> None:
+    """A restarted rank goes on from the last checkpoint."""
+    set_quiet(True)  # the launcher shows the progress
+    here = place()
+    work(store.load(folder), resume=resume or (here is not None and here.restarts > 0))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "--resume" in sys.argv)

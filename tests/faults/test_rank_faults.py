@@ -1,0 +1,85 @@
+"""Ranks that are killed: the command ends with their name, nothing is left, and a resumed run loses nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from manyhands.runs import store
+
+PLAN = "data:2,precision=fp32,layout=contiguous,compile=off"
+ARGUMENTS = ("train", "mlp", "--data", "synthetic:1x10x10,4", "--plan", PLAN, "--batch-size", "50", "--epochs", "4")
+EVERY = ("--set", "data.size=4000", "--set", "checkpoint.every_steps=20", "--set", "model.dropout=0.5")
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+def curve(folder: Path) -> list[tuple[int, float]]:
+    return [(each["step"], each.get("loss", each.get("val_loss"))) for each in store.load(folder).metrics()]
+
+
+def wait_for(condition, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
+    """A training that has written two checkpoints."""
+    command = [sys.executable, "-m", "manyhands", *ARGUMENTS, *EVERY, *map(str, more), "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list(folder.glob("checkpoints/step-*"))) >= 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
+    return process
+
+
+def pids(folder: Path) -> list[int]:
+    return [rank["pid"] for rank in store.load(folder).record["ranks"]]
+
+
+def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_path: Path) -> None:
+    whole = manyhands(*ARGUMENTS, *EVERY, "--out", tmp_path / "whole", "-q")
+    assert whole.code == 0, whole.err
+    process = start(tmp_path / "killed", "--epochs", 40)
+    ranks = pids(tmp_path / "killed")
+    os.kill(ranks[1], signal.SIGKILL)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
+    assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
+    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    run = store.load(tmp_path / "killed")
+    assert run.status == "failed"
+    run.update(config={**run.record["config"], "train": {**run.record["config"]["train"], "epochs": 4}})
+    said = manyhands("train", "--resume", tmp_path / "killed", "--json")
+    assert said.code == 0, said.err
+    assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
+
+
+def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "--epochs", 400)
+    ranks = pids(tmp_path / "run")
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not [pid for pid in ranks if Path(f"/proc/{pid}").exists()], seconds=5)
+
+
+def test_with_restarts_it_goes_on_by_itself(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", "--epochs", 8, "--set", "train.restarts=1")
+    os.kill(pids(tmp_path / "run")[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    assert "resuming from step-" in (tmp_path / "run" / "log.txt").read_text()
+    assert [step for step, _ in curve(tmp_path / "run")][-1] == 8 * 76
+
+
+def test_bad_input_found_by_a_rank_is_still_bad_input(manyhands, tmp_path: Path) -> None:
+    said = manyhands("train", "convnet", "--data", "mnist", "--plan", PLAN, "--out", tmp_path / "run", "-q")
+    assert said.code == 2
+    assert "the files of mnist are not here" in said.error
+    assert not (tmp_path / "run").exists()
