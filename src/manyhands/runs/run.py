@@ -20,7 +20,7 @@ from typing import Any
 from manyhands.comm.launch import ranks
 from manyhands.comm.rank import join, place
 from manyhands.data.known import KNOWN
-from manyhands.errors import InputError, ManyhandsError, RankError, RunError
+from manyhands.errors import InputError, ManyhandsError, PlanError, RankError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
@@ -81,9 +81,13 @@ def versions() -> dict[str, str]:
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order, in this process or by ranks; the folder's status tells how it ended."""
     plan = from_table(run.record["plan"], "run.json")
-    if plan.world == 1 or place() is not None:
+    if plan.world == 1:
         return work(run, resume=resume)
     with _outcome(run):
+        if place() is not None:
+            raise PlanError(
+                f"plan {plan.name} starts its own ranks so far: call manyhands without torchrun, mpirun or srun"
+            )
         try:
             _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
         except RankError as error:
