@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 
 REAL = os.environ.get("MANYHANDS_DATA", "")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and their children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
