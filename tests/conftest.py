@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manyhands.cli.main import run
-from manyhands.cli.output import set_output
+from manyhands.cli.output import give_back_output
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 
@@ -97,8 +97,8 @@ def manyhands(capfd: pytest.CaptureFixture[str]) -> Callable[..., Spoken]:
     def call(*arguments: object) -> Spoken:
         capfd.readouterr()
         code = run([str(each) for each in arguments])
+        give_back_output()
         out, err = capfd.readouterr()
-        set_output(as_json=False, quiet=False)
         return Spoken(code, out, err)
 
     return call

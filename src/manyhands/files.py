@@ -37,8 +37,8 @@ def _storage_error(path: Path, error: OSError) -> OSError | StorageError:
         return StorageError(f"cannot write {path} ({error.strerror}): choose a folder that you may write to")
     if error.errno == errno.EISDIR:
         return StorageError(f"{path} is a folder: choose the name of a file")
-    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
-        return StorageError(f"cannot make the folder {path} ({error.strerror}): choose another name")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP):
+        return StorageError(f"cannot write {path} ({error.strerror}): choose another name")
     return error
 
 

@@ -53,6 +53,9 @@ SMALL = ("--plan", "serial,precision=fp32,layout=channels_last,compile=off", "--
         (["data", "get", "minst"], "unknown data set 'minst'"),
         (["data", "info", "synthetic:3x64"], "synthetic:3x64"),
         (["nonsense"], "nonsense"),
+        (["show", "x" * 300], "File name too long"),
+        (["train", "mlp", "--data", "x" * 300], "File name too long"),
+        (["train", "mlp", "--seed", "9" * 23], "train.seed="),
     ],
     ids=lambda each: " ".join(each)[:60] if isinstance(each, list) else "",
 )

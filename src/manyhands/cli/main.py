@@ -1,6 +1,7 @@
 """The command `manyhands`: its parts, and what becomes of errors."""
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -12,6 +13,8 @@ from manyhands.errors import ManyhandsError
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
 # package; as the bases of typer.BadParameter they are public in both.
 ParserError = typer.BadParameter.__mro__[2]
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="manyhands",
@@ -33,6 +36,7 @@ app.command("export")(deploy.export)
 
 def main() -> None:
     """Run a command; errors become one line and an exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: a run must not look alive for ever
     sys.exit(run(sys.argv[1:]))
 
 
@@ -42,15 +46,19 @@ def run(arguments: list[str]) -> int:
         output.set_output(as_json=True, quiet=False)  # so that errors of the parser are JSON too
     try:
         result = app(arguments, standalone_mode=False)
+        if result == INTERRUPTED:  # typer has caught it already
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except ManyhandsError as error:
         return output.fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return output.fail("interrupted", 130)
+        return output.fail("interrupted; what a run has reached is kept: manyhands train --resume RUN", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a path that the system refuses, wherever it was first touched
+        return output.fail(f"{error.filename or 'the system'}: {error.strerror or error}: choose another path", 2)
     except Exception as error:
         if isinstance(error, ParserError):
             return _parser_error(error)

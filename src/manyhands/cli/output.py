@@ -1,9 +1,10 @@
 """Output: results on standard output as a table or as one JSON object, and the options that every command has."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,13 +16,32 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log lines.")]
 
 _json = False
+_result: IO[str] | None = None  # the true standard output
+_python = sys.stdout
 
 
 def set_output(as_json: bool, quiet: bool) -> None:
     """Remember how the command was asked to speak; called first by every command."""
-    global _json
+    global _json, _result, _python
     _json = as_json
     set_quiet(quiet)
+    if as_json and _result is None:
+        # The object is alone on standard output: what a user's model prints goes to standard error.
+        _result = os.fdopen(os.dup(1), "w")
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        sys.stdout, _python = sys.stderr, sys.stdout
+
+
+def give_back_output() -> None:
+    """Undo `set_output`, for a process that runs several commands."""
+    global _json, _result
+    if _result is not None:
+        os.dup2(_result.fileno(), 1)
+        _result.close()
+        sys.stdout = _python
+    _json, _result = False, None
+    set_quiet(False)
 
 
 def wants_json() -> bool:
@@ -30,7 +50,7 @@ def wants_json() -> bool:
 
 def emit(value: Mapping[str, Any]) -> None:
     """The one JSON object of this command."""
-    print(json.dumps(value, allow_nan=False), flush=True)
+    print(json.dumps(value, allow_nan=False), file=_result, flush=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:

@@ -109,10 +109,10 @@ def _search(
         (only,) = measure(config, [best], dataset)
         step_ms = only.step_ms
         told.append(only.to_json())
-    if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
-        attempt(compile="on")
     if step_ms == math.inf:
         raise RunError(f"model {config.model.name} does not run: {told[-1]['error']}")
+    if plan.compile is None and _compile_may_pay(best, step_ms, config, dataset):
+        attempt(compile="on")
     best = replace(best, compile=plan.compile or best.compile)
     write_json(path, {"plan": to_table(best), "trials": told})
     return best, told

@@ -12,6 +12,8 @@ from manyhands.data.dataset import DataOptions
 from manyhands.errors import ConfigError, choices
 from manyhands.optim.options import OptimOptions
 
+MOST_SEED = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -105,6 +107,8 @@ class Config:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{key}={value}: it must be at least {least}")
+        if self.train.seed > MOST_SEED:
+            raise ConfigError(f"train.seed={self.train.seed}: it must be at most {MOST_SEED}")
         if self.train.clip is not None and not self.train.clip > 0:
             raise ConfigError(f"train.clip={self.train.clip}: it must be above 0")
         if not 0 <= self.train.label_smoothing < 1:

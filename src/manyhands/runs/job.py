@@ -61,7 +61,7 @@ def assemble(
     lr = config.optim.lr or zoo.default_lr(config.model.name)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
-        raise ModelError(f"model {config.model.name} has nothing to train: --freeze took every parameter")
+        raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")
     make = partial(
         optim.build,
         options=config.optim,
@@ -185,5 +185,5 @@ def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:
         got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ModelError(
             f"model {name} gives {got} for {len(rows)} samples, the data needs {wanted}: "
-            f"let the factory take classes={len(dataset.schema.classes)}"
+            f"forward must give one tensor of (batch, classes); a factory may take classes={wanted[1]}"
         )
