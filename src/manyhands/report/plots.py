@@ -128,7 +128,7 @@ def _draw_speed(axes: Axes, table: Sequence[Row]) -> None:
 
 
 def _draw_curves(axes: Axes, table: Sequence[Row]) -> None:
-    axes.set_title("Training loss, and validation accuracy after each epoch")
+    axes.set_title("Training loss, and validation accuracy by epoch")
     drawn = [
         (row, colour, number, curve)
         for row, colour in zip(table, colours(table), strict=True)
