@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,17 @@ PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def in_fresh_process(module: str, *arguments: str, poll: Callable[[], None] = lambda: None) -> tuple[int, str]:
+def in_fresh_process(module: str, *arguments: str) -> tuple[int, str]:
     """Run `python -m module arguments…` to its end; gives the exit code and the end of its standard error.
 
     A fresh process is the only like-for-like one: allocator, threads and caches of an earlier training stay
-    behind. `poll` is called twice a second. When this process is interrupted, the child goes first.
+    behind. When this process is interrupted, the child goes first.
     """
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    _, errors = child.communicate(timeout=0.5)
-                    return child.returncode, errors[-2000:]
-                poll()
+            _, errors = child.communicate()
+            return child.returncode, errors[-2000:]
         except BaseException:
             _stop(child)
             raise
