@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,11 @@ import pytest
 
 from manyhands.cli.main import run
 from manyhands.cli.output import give_back_output
+from manyhands.comm import mpirun
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
+from manyhands.errors import MissingPackage
+from rank_pool import WORLD, Pool
 
 REAL = os.environ.get("MANYHANDS_DATA", "")
 
@@ -65,6 +68,29 @@ def real(real_folder: Callable[[str], Path]) -> Callable[..., Dataset]:
         return load(name, DataOptions(**options))  # type: ignore[arg-type]
 
     return read
+
+
+@pytest.fixture(scope="session")
+def pools() -> Iterator[Callable[[str], Pool]]:
+    """The pool of ranks for a backend; skips where there is no MPI."""
+    started: dict[bool, Pool] = {}
+
+    def pool(backend: str) -> Pool:
+        over_mpi = backend == "mpi"
+        if over_mpi not in started:
+            started[over_mpi] = Pool([*mpirun_command(), "-n", str(WORLD)] if over_mpi else [])
+        return started[over_mpi]
+
+    yield pool
+    for each in started.values():
+        each.stop()
+
+
+def mpirun_command() -> list[str]:
+    try:
+        return [mpirun.find()]
+    except MissingPackage as error:
+        pytest.skip(str(error))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
     │   ├── ModelError        unknown model, a factory that fails, wrong classes
     │   ├── PlanError         unknown plan word or option, a value not allowed
     │   ├── ConfigError       unknown key, a value not allowed
+    │   ├── MachineError      a machine file with a field or value not allowed
     │   ├── DataError         missing, truncated, corrupt or unfitting data
     │   ├── StorageError      a folder that exists, cannot be written, or is full
     │   └── MissingPackage    an optional package that the command needs
@@ -41,6 +42,10 @@ class PlanError(InputError):
 
 class ConfigError(InputError):
     """A configuration key or value that is not allowed."""
+
+
+class MachineError(InputError):
+    """A machine file that cannot be read, or a field of it that is not allowed."""
 
 
 class DataError(InputError):

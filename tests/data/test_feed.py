@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyhands.data.dataset import DataOptions, Dataset
-from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed, ahead, order, share
+from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed, ahead, order, part_of
 from manyhands.data.load import load
 from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
@@ -64,18 +64,23 @@ def test_epochs_and_seeds_differ(images: Dataset) -> None:
 def test_ranks_share_a_batch(length: int, size: int, world: int) -> None:
     """The ranks' parts, one after the other, are the batch of a single rank; their sizes differ by one at most."""
     alone = list(Batches(length, size, 7).epoch(2))
-    together = [list(Batches(length, size, 7, rank, world).epoch(2)) for rank in range(world)]
+    ranks = [Batches(length, size, 7, rank, world) for rank in range(world)]
+    together = [list(rank.epoch(2)) for rank in ranks]
     for number, batch in enumerate(alone):
-        parts = [rank[number] for rank in together]
+        shares = [rank.share(number) for rank in ranks]
+        parts = [rank[number][: share.mine] for rank, share in zip(together, shares, strict=True)]
         assert np.array_equal(np.concatenate(parts), batch)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert {share.most for share in shares} == {max(map(len, parts))}
+        assert sum(share.weight for share in shares) == pytest.approx(1)
+        assert all(len(rank[number]) == max(share.mine, 1) for rank, share in zip(together, shares, strict=True))
     assert sorted(np.concatenate(alone)) == list(range(length))
 
 
 def test_order_is_a_function_of_seed_and_epoch() -> None:
     assert np.array_equal(order(100, 1, 2), order(100, 1, 2))
     assert not np.array_equal(order(100, 1, 2), order(100, 2, 1))
-    assert share(np.arange(10), 3, 4).tolist() == [8, 9]
+    assert part_of(np.arange(10), 3, 4).tolist() == [8, 9]
 
 
 def test_an_error_in_the_thread_is_raised_here() -> None:

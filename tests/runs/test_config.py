@@ -18,8 +18,11 @@ def test_settings_are_read_as_their_type() -> None:
     assert config.data.size is None
 
 
-def test_json_round_trip() -> None:
-    config = with_settings(Config(), ["optim.lr=0.5", "model.freeze=a,b", "data.augment=flip"])
+@pytest.mark.parametrize("workers", ["4", "auto", "none"])
+def test_json_round_trip(workers: str) -> None:
+    words = ["optim.lr=0.5", "model.freeze=a,b", "data.augment=flip", f"loader.workers={workers}"]
+    config = with_settings(Config(), words)
+    assert config.loader.workers == {"4": 4, "auto": "auto", "none": None}[workers]
     assert from_table(config.to_json(), "run.json") == config
 
 
@@ -50,6 +53,9 @@ def test_names_that_the_command_line_promises() -> None:
         ("train.clip=-1", "above 0"),
         ("train.label_smoothing=1", "below 1"),
         ("data.validation=1", "below 1"),
+        ("loader.workers=some", "loader.workers=some: auto or a whole number, at least 0, is allowed"),
+        ("loader.workers=-1", "loader.workers=-1: auto or a whole number"),
+        ("loader.workers=1.5", "auto or a whole number"),
         ("model.width=nan", "a number is needed"),
         ("model.batch_norm=maybe", "true or false is needed"),
         ("optim.name=adma", "did you mean 'adam'"),

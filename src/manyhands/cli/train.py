@@ -47,7 +47,9 @@ def train(
 
 
 def show(run: store.Run) -> None:
-    """Print what a run came to."""
+    """Print what a run came to; of several ranks that were started with this command, the first speaks."""
+    if not runs.leads():
+        return
     result = runs.as_json(run)
     if output.wants_json():
         output.emit(result)

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from manyhands.comm.group import Finish, Group
+from manyhands.comm.late import waited
 from manyhands.comm.reduction import mean, name_of
 from manyhands.comm.wait import wait_until
-from manyhands.errors import MissingPackage, RankError
+from manyhands.errors import MissingPackage
 
 TORCH_NAME = "mpi4py"  # torch keeps "mpi" for an MPI of its own, which its wheels lack
 
@@ -63,7 +64,7 @@ class MpiGroup(Group):
 
     def __init__(self, store: Store, rank: int, world: int, timeout: timedelta) -> None:
         super().__init__(rank, world)
-        self.mpi, self.timeout = _mpi(), timeout.total_seconds()
+        self.store, self.mpi, self.timeout = store, _mpi(), timeout.total_seconds()
         everyone = self.mpi.COMM_WORLD
         store.set(str(rank), str(everyone.rank))
         members = [int(store.get(str(each))) for each in range(world)]
@@ -128,7 +129,7 @@ class MpiGroup(Group):
 
     def _finish(self, request: Any, what: str) -> None:
         if not wait_until(request.Test, self.timeout, crowded=self.crowded):
-            raise RankError(f"rank {self.index} waited {self.timeout:.0f} s in {what} for ranks that did not come")
+            raise waited(self.store, self.index, self.world, what, self.timeout)
 
 
 def _bytes(row: Tensor) -> Any:

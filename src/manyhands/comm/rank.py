@@ -11,10 +11,13 @@ import sys
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
-from manyhands.errors import InputError, MissingPackage, choices
+from manyhands.errors import InputError, ManyhandsError, MissingPackage, choices
 
 PARENT = "MANYHANDS_PARENT"  # the launcher's process, for ranks that start after it has died
+NOTES = "MANYHANDS_NOTES"  # a folder where ranks say who they are and why they failed, if the launcher has none
+SHOWN = "MANYHANDS_SHOWN"  # set: the first rank speaks to the terminal, the others' errors go to the folder of notes
 BACKENDS = ("gloo", "nccl", "shm", "mpi")
 PR_SET_PDEATHSIG = 1
 
@@ -58,6 +61,8 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
         raise InputError(f"backend '{backend}' is not known: {choices(backend, BACKENDS)}")
     import torch.distributed as dist
 
+    if dist.is_initialized():
+        return
     if "MASTER_ADDR" not in os.environ:
         if place.local_world != place.world:
             raise InputError(f"MASTER_ADDR is not set: {place.world} ranks on several hosts need the one of rank 0")
@@ -91,13 +96,37 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _note(kind: str, text: str) -> None:
+    if (folder := os.environ.get(NOTES)) and (here := place()):
+        Path(folder, f"{here.rank}.{kind}").write_text(text)
+
+
+def _about(error: Exception) -> str:
+    """One line; our own errors need no name."""
+    name, lines = type(error).__name__, str(error).strip().splitlines()
+    if not lines:
+        return name
+    return lines[0] if isinstance(error, ManyhandsError) else f"{name}: {lines[0]}"
+
+
+def _hush() -> None:
+    """Keep what this rank says from the terminal, unless it is the first."""
+    if os.environ.get(SHOWN) and (here := place()) and here.rank > 0:
+        kept = os.open(Path(os.environ[NOTES], f"{here.rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(kept, 2)
+
+
 def main() -> None:
     die_with_parent()
     os.environ.pop(PARENT, None)  # processes that this one starts have another parent
+    _hush()
+    _note("process", str(os.getpid()))
     del sys.argv[0]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    except Exception:
+    except Exception as error:
+        _note("error", _about(error))
         # At once: taking a process group down while others wait in it aborts, or hangs, and hides the error.
         traceback.print_exc()
         sys.stdout.flush()

@@ -12,6 +12,7 @@ A feed yields small tuples of tensors and knows, in `prepare`, how one becomes a
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,23 @@ from manyhands.data.normalize import Normalize
 Batch = tuple[Tensor, ...]
 
 
+@dataclass(frozen=True)
+class Share:
+    """A rank's part of a batch, in samples.
+
+    A rank of which there is nothing in a small last batch gets a stand-in sample all the same, since the others
+    wait for it wherever ranks exchange; it weighs nothing.
+    """
+
+    mine: int
+    whole: int
+    most: int  # the largest share of a rank
+
+    @property
+    def weight(self) -> float:
+        return self.mine / self.whole
+
+
 class Feed(Protocol):
     """What the training loop needs of the data."""
 
@@ -34,8 +52,8 @@ class Feed(Protocol):
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from batch `start` on."""
 
-    def count(self, number: int) -> int:
-        """Samples in batch `number` of an epoch, over all ranks."""
+    def share(self, number: int) -> "Share":
+        """How much of batch `number` of an epoch is this rank's."""
 
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The model's input and the labels."""
@@ -46,7 +64,7 @@ def order(length: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.default_rng([seed, epoch]).permutation(length)
 
 
-def share(batch: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
+def part_of(batch: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
     """The part of a global batch that one rank computes; sizes differ by at most one sample."""
     return np.array_split(batch, world)[rank]
 
@@ -60,8 +78,10 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.length // self.size)
 
-    def count(self, number: int) -> int:
-        return min(self.size, self.length - number * self.size)
+    def share(self, number: int) -> Share:
+        whole = min(self.size, self.length - number * self.size)
+        each, left = divmod(whole, self.world)
+        return Share(each + (self.rank < left), whole, each + (left > 0))
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         return np.arange(self.length) if self.seed is None else order(self.length, self.seed, epoch)
@@ -69,7 +89,9 @@ class Batches:
     def epoch(self, number: int, start: int = 0) -> Iterator[NDArray[np.int64]]:
         rows = self.order(number)
         for begin in range(start * self.size, self.length, self.size):
-            yield share(rows[begin : begin + self.size], self.rank, self.world)
+            batch = rows[begin : begin + self.size]
+            mine = part_of(batch, self.rank, self.world)
+            yield mine if len(mine) else batch[:1]
 
 
 class DeviceFeed:
@@ -90,8 +112,8 @@ class DeviceFeed:
         for part in torch.split(rows.to(self.device), [len(part) for part in parts]):
             yield (part,)
 
-    def count(self, number: int) -> int:
-        return self.batches.count(number)
+    def share(self, number: int) -> Share:
+        return self.batches.share(number)
 
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         (rows,) = batch
@@ -112,8 +134,8 @@ class HostFeed:
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         return ahead((self._load(rows) for rows in self.batches.epoch(number, start)), self.AHEAD)
 
-    def count(self, number: int) -> int:
-        return self.batches.count(number)
+    def share(self, number: int) -> Share:
+        return self.batches.share(number)
 
     def _load(self, rows: NDArray[np.int64]) -> Batch:
         index = self.split.index[rows]

@@ -1,7 +1,9 @@
 """The usual loader: torch's DataLoader over single samples, each transformed as torchvision's ToTensor and
 Normalize do it; the feed of the `plain` reference."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from manyhands.data.dataset import Split
-from manyhands.data.feed import Batch, Batches
+from manyhands.data.feed import Batch, Batches, Share
 from manyhands.data.schema import Schema
 
 
@@ -52,12 +54,28 @@ def normalized(image: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return image.sub_(mean_tensor.view(-1, 1, 1)).div_(std_tensor.view(-1, 1, 1))
 
 
+def _pin(cores: Sequence[int], worker: int) -> None:
+    os.sched_setaffinity(0, cores)
+
+
 class LoaderFeed:
     """DataLoader with PyTorch's defaults, in our order of samples, so that every plan sees the same batches."""
 
-    def __init__(self, split: Split, batches: Batches, schema: Schema, device: torch.device, workers: int) -> None:
+    def __init__(
+        self,
+        split: Split,
+        batches: Batches,
+        schema: Schema,
+        device: torch.device,
+        workers: int,
+        *,
+        pinned: bool = False,
+        cores: Sequence[int] = (),
+    ) -> None:
+        """`pinned`: batches lie in memory from which a GPU copies by itself. `cores`: where the processes run."""
         self.batches, self.device, self.workers = batches, device, workers
-        self.samples = Samples(split, schema)
+        self.pinned = pinned and device.type == "cuda"
+        self.samples, self.cores = Samples(split, schema), cores
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -65,17 +83,18 @@ class LoaderFeed:
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         loader = DataLoader(
             self.samples,
-            batch_size=self.batches.size,
-            sampler=self.batches.order(number)[start * self.batches.size :].tolist(),
+            batch_sampler=[rows.tolist() for rows in self.batches.epoch(number, start)],
             num_workers=self.workers,
+            pin_memory=self.pinned,
+            worker_init_fn=partial(_pin, self.cores) if self.cores else None,
             # A generator of its own: the loader draws a seed when it starts, and dropout must not notice.
             generator=torch.Generator(),
         )
         for inputs, labels in loader:
-            yield inputs.to(self.device), labels.to(self.device)
+            yield tuple(each.to(self.device, non_blocking=self.pinned) for each in (inputs, labels))
 
-    def count(self, number: int) -> int:
-        return self.batches.count(number)
+    def share(self, number: int) -> Share:
+        return self.batches.share(number)
 
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs, labels = batch

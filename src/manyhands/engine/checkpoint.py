@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from manyhands.engine.step import Trainee
-from manyhands.engine.team import Team
 from manyhands.errors import RunError
 from manyhands.files import sha256, write_text, written_aside
 from manyhands.progress import say
@@ -48,14 +47,15 @@ def save(folder: Path, trainee: Trainee, position: Position, *, keep: int, best:
     All ranks call it; the leader writes.
     """
     path = folder / f"step-{position.step:08d}"
-    tensors, rest = _flat(trainee.optimizer_state())
-    random = _random_states(trainee.team)
+    weights = trainee.exchange.weights()
+    tensors, rest = _flat(trainee.exchange.state())
+    apart = _each_rank(trainee)
     if not trainee.team.leads:
         return
     with written_aside(path) as aside:
         aside.mkdir()
-        _write(_owned(trainee.model.state_dict()), aside / TENSORS[0])
-        _write(_owned({**tensors, **random}), aside / TENSORS[1])
+        _write(_owned(weights), aside / TENSORS[0])
+        _write(_owned({**tensors, **apart}), aside / TENSORS[1])
         state = {
             "position": vars(position),
             "optimizer": rest,
@@ -123,10 +123,10 @@ def load_model(path: Path) -> dict[str, Tensor]:
 def restore(path: Path, trainee: Trainee) -> Position:
     """Put model, optimizer and random states back, and say where the training stood."""
     state = json.loads((path / "state.json").read_text())
-    trainee.model.load_state_dict(load_model(path))
+    trainee.exchange.load_weights(load_model(path))
     tensors = load_file(path / TENSORS[1])
-    _set_random_states(tensors, trainee.team)
-    trainee.load_optimizer_state(_nested(tensors, state["optimizer"]))
+    _set_rank(tensors, trainee)
+    trainee.exchange.load_state(_nested(tensors, state["optimizer"]))
     trainee.team.meet()
     return Position(**state["position"])
 
@@ -169,17 +169,24 @@ def _nested(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
     return {"state": state, "param_groups": rest["groups"]}
 
 
-def _random_states(team: Team) -> dict[str, Tensor]:
-    """Of every rank, for dropout goes its own way on each."""
-    mine = {f"random.cpu.{team.rank}": torch.get_rng_state()}
+def _each_rank(trainee: Trainee) -> dict[str, Tensor]:
+    """What differs between ranks: random states, for dropout goes its own way on each, and what compression owes."""
+    rank = trainee.team.rank
+    mine = {f"random.cpu.{rank}": torch.get_rng_state()}
     if torch.cuda.is_available():
-        mine[f"random.cuda.{team.rank}"] = torch.cuda.get_rng_state()
-    return {name: state for states in team.gathered(mine) for name, state in states.items()}
+        mine[f"random.cuda.{rank}"] = torch.cuda.get_rng_state()
+    mine |= {f"own.{rank}.{name}": tensor for name, tensor in trainee.exchange.rank_state().items()}
+    return {name: state for states in trainee.team.gathered(mine) for name, state in states.items()}
 
 
-def _set_random_states(tensors: dict[str, Tensor], team: Team) -> None:
+def _set_rank(tensors: dict[str, Tensor], trainee: Trainee) -> None:
     """A rank that the checkpoint does not know, of a larger team than wrote it, keeps the state of its seed."""
-    if (state := tensors.get(f"random.cpu.{team.rank}")) is not None:
+    rank = trainee.team.rank
+    if (state := tensors.get(f"random.cpu.{rank}")) is not None:
         torch.set_rng_state(state)
-    if (state := tensors.get(f"random.cuda.{team.rank}")) is not None and torch.cuda.is_available():
+    if (state := tensors.get(f"random.cuda.{rank}")) is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state)
+    mark = f"own.{rank}."
+    trainee.exchange.load_rank_state(
+        {name[len(mark) :]: each for name, each in tensors.items() if name.startswith(mark)}
+    )

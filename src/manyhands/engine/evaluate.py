@@ -22,16 +22,16 @@ def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda 
     trainee.model.eval()
     sums = torch.zeros(3, device=trainee.device, dtype=torch.float64)  # of losses, of right answers, of samples
     with torch.inference_mode(), trying_kernels(False):
-        for batch in feed.epoch(0):
-            if not len(batch[0]):  # fewer samples than ranks
-                continue
-            inputs, labels = feed.prepare(batch)
+        for number, batch in enumerate(feed.epoch(0)):
+            share = feed.share(number)
+            inputs, labels = trainee.prepared(feed, batch)
             with trainee.autocast():
-                outputs = trainee.model(inputs).float()
-            sums[0] += trainee.loss(outputs, labels) * len(labels)
-            sums[1] += (outputs.argmax(1) == labels).sum()
-            sums[2] += len(labels)
-            told(len(labels) * trainee.team.world)
+                outputs = trainee.model(inputs)
+            outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+            sums[0] += trainee.loss(outputs, labels) * share.mine
+            sums[1] += (outputs.argmax(1) == labels)[: share.mine].sum()
+            sums[2] += share.mine
+            told(share.whole)
     trainee.model.train()
     loss, right, count = trainee.team.sum(sums).tolist()
     return Score(loss / count, right / count)

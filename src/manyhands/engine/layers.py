@@ -32,7 +32,7 @@ class LayerTime:
 
 def time_layers(trainee: Trainee, batch: Batch) -> list[LayerTime]:
     """Time every leaf module apart. Changes buffers (batch norm), so call it when the training is over."""
-    inputs, _ = trainee.feed.prepare(batch)
+    inputs, _ = trainee.prepared(trainee.feed, batch)
     with trainee.autocast():
         seen = _inputs_of_leaves(trainee.model, inputs)
         times = []

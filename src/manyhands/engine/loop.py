@@ -111,11 +111,11 @@ class Loop:
             if rate != self.rate:
                 set_lr(self.trainee.optimizer, rate)
                 self.rate = rate
-            samples = self.trainee.feed.count(position.batch)
-            loss = self.step(batch, len(batch[0]) / samples)
+            share = self.trainee.feed.share(position.batch)
+            loss = self.step(batch, share)
             position.step += 1
             position.batch += 1
-            self.pending.append((position.step, samples, rate, loss))
+            self.pending.append((position.step, share.whole, rate, loss))
             if self._flush_due():
                 self._flush()
             self._write(RECORDS_A_STEP)
@@ -189,8 +189,9 @@ class Loop:
 
     def _check_weights(self) -> None:
         """The loss of a step is taken before its update: only the weights show what the last update did."""
-        norms = torch.stack(torch._foreach_norm([each.detach() for each in self.trainee.model.parameters()]))
-        if not norms.isfinite().all().item():
+        mine = [_local(each.detach()) for each in self.trainee.model.parameters()]
+        bad = (~torch.stack(torch._foreach_norm(mine)).isfinite()).sum()
+        if self.trainee.team.sum(bad).item():
             raise self._diverged("a weight is not finite after", self.position.step)
 
     def _diverged(self, what: str, step: int) -> Diverged:
@@ -213,8 +214,14 @@ class Loop:
     def _back_to_best(self) -> None:
         self.trainee.team.meet()  # the leader may still be writing it
         if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
-            self.trainee.model.load_state_dict(checkpoint.load_model(path))
+            self.trainee.exchange.load_weights(checkpoint.load_model(path))
         self.trainee.team.meet()
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """What this rank has of a weight that is spread over ranks."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
 
 
 def total_steps(epochs: int, most: int | None, per_epoch: int) -> int:

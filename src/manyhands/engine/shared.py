@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from manyhands.comm.reduction import parts, reduce_rows
 from manyhands.comm.shm import ShmGroup
+from manyhands.engine.exchange import Alone
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.optim.optimizer import load_state
@@ -25,33 +26,34 @@ from manyhands.optim.optimizer import load_state
 ALIGNED = 64  # elements: every parameter begins on a cache line of its own
 
 
-class SharedUpdate:
-    """The update of one rank; call it after backward."""
+class Shared(Alone):
+    """One rank's side of it."""
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
+        model: nn.Module,
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        clip: float | None,
         group: ShmGroup,
         team: Team,
-        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
-        clip: float | None = None,
     ) -> None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         dtypes = {parameter.dtype for parameter in parameters}
         if len(dtypes) > 1:
             raise ModelError(f"parameters of several types ({', '.join(map(str, dtypes))}) cannot share memory yet")
-        self.parameters, self.group, self.team, self.clip = list(parameters), group, team, clip
+        self.parameters, self.group, self.team = parameters, group, team
         self.starts, total = _starts(self.parameters)
-        self.weights = group.shared(total, dtypes.pop())[0]
-        self.rows = group.shared(total, self.weights.dtype)
+        self.flat = group.shared(total, dtypes.pop())[0]
+        self.rows = group.shared(total, self.flat.dtype)
         self.part = parts(total, team.world)[team.rank]
         self._move_in()
-        self.own = nn.Parameter(self.weights[self.part])
-        self.optimizer = make([self.own])
+        self.own = nn.Parameter(self.flat[self.part])
+        super().__init__(model, make([self.own]), clip)
 
     def _move_in(self) -> None:
         """Let the parameters be views of the one copy, and their gradients go to this rank's row."""
         self.missing = set(range(len(self.parameters)))
-        views = [self._view(self.weights, number) for number in range(len(self.parameters))]
+        views = [self._view(self.flat, number) for number in range(len(self.parameters))]
         if self.team.leads:
             for view, parameter in zip(views, self.parameters, strict=True):
                 view.copy_(parameter.detach())
@@ -79,7 +81,7 @@ class SharedUpdate:
 
         return hook
 
-    def __call__(self) -> None:
+    def update(self) -> None:
         """Add up this rank's part of the gradients, and update this rank's part of the weights."""
         for number in self.missing:  # parameters that this rank did not use
             self._view(self.rows[self.team.rank], number).zero_()
@@ -113,14 +115,14 @@ class SharedUpdate:
         groups = [{**group, "params": list(whole)} for group in mine["param_groups"]]
         return {"state": whole if mine["state"] else {}, "param_groups": groups}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, Any]) -> None:
         """Take this rank's part of a whole state."""
         mine: dict[str, Any] = {}
         for key in state["state"].get(0, {}):
             values = [state["state"][number][key] for number in range(len(self.parameters))]
             spread = [isinstance(value, Tensor) and value.dim() > 0 for value in values]
             if any(spread):
-                row = torch.zeros_like(self.weights)
+                row = torch.zeros_like(self.flat)
                 for number, value in enumerate(values):
                     self._view(row, number).copy_(value)
                 mine[key] = row[self.part].clone()

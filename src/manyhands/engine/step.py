@@ -1,17 +1,17 @@
 """The training step of one device: eager, compiled, or captured as a CUDA graph, always the same function."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from manyhands.data.feed import Batch, Feed
-from manyhands.engine.shared import SharedUpdate
+from manyhands.data.feed import Batch, Feed, Share
+from manyhands.engine.batchnorm import GlobalBatchNorm
+from manyhands.engine.exchange import Exchange
 from manyhands.engine.team import Team
-from manyhands.optim.optimizer import load_state
 from manyhands.plan.plan import Plan
 
 # Steps that a batch shape runs eagerly, on the stream that captures later, before its graph is captured: kernels
@@ -22,11 +22,11 @@ EAGER_BEFORE_CAPTURE = 3
 class Step(Protocol):
     """Does one update and gives the loss, still on the device.
 
-    `weight` is the share of the whole batch that this rank has: losses and gradients of all ranks add up to those
+    Losses and gradients weigh by this rank's share of the whole batch, so that those of all ranks add up to those
     of one device.
     """
 
-    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor: ...
+    def __call__(self, batch: Batch, share: Share | None = None) -> Tensor: ...
 
 
 @dataclass
@@ -34,45 +34,42 @@ class Trainee:
     """What a step works on."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    exchange: Exchange
     feed: Feed
     loss: Callable[[Tensor, Tensor], Tensor]
     precision: str
     device: torch.device
-    clip: float | None = None
     accumulate: int = 1
     team: Team = field(default_factory=Team)
-    shared: SharedUpdate | None = None  # where the ranks share their weights
+    norms: Sequence[GlobalBatchNorm] = ()  # batch norms over all ranks
 
-    def optimizer_state(self) -> dict[str, Any]:
-        """The whole state of the optimizer; all ranks call it, the leader's answer counts."""
-        return self.shared.state() if self.shared else self.optimizer.state_dict()
-
-    def load_optimizer_state(self, state: dict[str, Any]) -> None:
-        if self.shared:
-            self.shared.load(state)
-        else:
-            load_state(self.optimizer, state)
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        return self.exchange.optimizer
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
+    def prepared(self, feed: Feed, batch: Batch) -> tuple[Tensor, Tensor]:
+        inputs, labels = feed.prepare(batch)
+        return inputs.double() if self.precision == "fp64" and inputs.is_floating_point() else inputs, labels
+
     def losses(self, batch: Batch) -> Tensor:
         """The loss of one batch; what is compiled when the plan says so."""
-        inputs, labels = self.feed.prepare(batch)
+        inputs, labels = self.prepared(self.feed, batch)
         with self.autocast():
-            return self.loss(self.model(inputs), labels)
+            return self.loss(self.exchange.forward(inputs), labels)
 
 
 def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
     """The step as the (bound) plan asks for it."""
-    step = EagerStep(trainee, trainee.losses, trainee.shared or trainee.optimizer.step)
+    step = EagerStep(trainee, trainee.losses)
     if plan.compile == "on":
         step.losses = compiled_for(trainee.losses, -(-batch_size // trainee.accumulate))
         if compiles_update(plan):
-            step.update = torch.compile(trainee.optimizer.step)
+            trainee.optimizer.step = torch.compile(trainee.optimizer.step)  # type: ignore[method-assign, assignment]
     return CapturedStep(step, trainee.device) if plan.capture == "on" else step
 
 
@@ -98,33 +95,44 @@ class EagerStep:
 
     trainee: Trainee
     losses: Callable[[Batch], Tensor]
-    update: Callable[[], object]
 
-    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor:
-        self.trainee.optimizer.zero_grad(set_to_none=True)
-        total = self._backward(batch, weight)
-        if self.trainee.clip is not None and not self.trainee.shared:
-            nn.utils.clip_grad_norm_(self.trainee.model.parameters(), self.trainee.clip, foreach=True)
-        self.update()
-        return total
+    def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
+        trainee, whole = self.trainee, share or _all_of(batch)
+        trainee.optimizer.zero_grad(set_to_none=True)
+        *first, last = portions(batch, whole, trainee.accumulate)
+        losses = []
+        for part, samples in first:
+            with trainee.exchange.alone():
+                losses.append(self._backward(part, samples, whole))
+        losses.append(self._backward(*last, whole))
+        trainee.exchange.update()
+        return torch.stack(losses).sum() if first else losses[0]
 
-    def _backward(self, batch: Batch, weight: float) -> Tensor:
-        count = len(batch[0])
-        if count == 0:  # a last batch of fewer samples than ranks
-            return torch.zeros((), device=self.trainee.device)
-        if self.trainee.accumulate == 1:
-            loss = self.losses(batch)
-            if weight != 1:
-                loss = loss * weight
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.detach()
-        # Each part weighs by its samples, so that the sum is the mean over the whole batch.
-        total = torch.zeros((), device=self.trainee.device)
-        for part in zip(*(each.chunk(self.trainee.accumulate) for each in batch), strict=True):
-            loss = self.losses(part) * (weight * len(part[0]) / count)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        return total
+    def _backward(self, batch: Batch, samples: int, share: Share) -> Tensor:
+        """Each part weighs by its samples, so that the sum is the mean over the whole batch of all ranks."""
+        weight, scale = samples / share.whole, self.trainee.exchange.scale
+        for norm in self.trainee.norms:
+            norm.muted = samples == 0
+        loss = self.losses(batch)
+        if weight != 1:
+            loss = loss * weight
+        (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+
+def _all_of(batch: Batch) -> Share:
+    count = len(batch[0])
+    return Share(count, count, count)
+
+
+def portions(batch: Batch, share: Share, accumulate: int) -> list[tuple[Batch, int]]:
+    """A batch in parts, each with the number of samples that count; equally many on all ranks."""
+    count = min(accumulate, share.most)
+    if count == 1:
+        return [(batch, share.mine)]
+    parts = list(zip(*(each.tensor_split(count) for each in batch), strict=True))
+    stand_in = tuple(each[:1] for each in batch)
+    return [(part, len(part[0])) if len(part[0]) and share.mine else (stand_in, 0) for part in parts]
 
 
 @contextlib.contextmanager
@@ -151,40 +159,40 @@ class CapturedStep:
 
     step: EagerStep
     device: torch.device
-    seen: dict[tuple[int, float], int] = field(default_factory=dict)
-    graphs: dict[tuple[int, float], _Captured] = field(default_factory=dict)
+    seen: dict[Share, int] = field(default_factory=dict)
+    graphs: dict[Share, _Captured] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def __call__(self, batch: Batch, weight: float = 1.0) -> Tensor:
-        shape = (len(batch[0]), weight)
-        if captured := self.graphs.get(shape):
+    def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
+        share = share or _all_of(batch)
+        if captured := self.graphs.get(share):
             for fixed, new in zip(captured.batch, batch, strict=True):
                 fixed.copy_(new)
             captured.graph.replay()
             return captured.loss.clone()
-        self.seen[shape] = self.seen.get(shape, 0) + 1
-        if self.seen[shape] <= EAGER_BEFORE_CAPTURE:
+        self.seen[share] = self.seen.get(share, 0) + 1
+        if self.seen[share] <= EAGER_BEFORE_CAPTURE:
             # Only for the common size: the smaller last batch comes once an epoch.
-            with trying_kernels(shape == next(iter(self.seen))):
-                return self._eager(batch, weight)
-        self.graphs[shape] = self._capture(batch, weight)
-        return self(batch, weight)
+            with trying_kernels(share == next(iter(self.seen))):
+                return self._eager(batch, share)
+        self.graphs[share] = self._capture(batch, share)
+        return self(batch, share)
 
-    def _eager(self, batch: Batch, weight: float) -> Tensor:
+    def _eager(self, batch: Batch, share: Share) -> Tensor:
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            loss = self.step(batch, weight)
+            loss = self.step(batch, share)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return loss
 
-    def _capture(self, batch: Batch, weight: float) -> _Captured:
+    def _capture(self, batch: Batch, share: Share) -> _Captured:
         fixed = tuple(each.clone() for each in batch)
         graph = torch.cuda.CUDAGraph()
         # Gradients must be made inside the graph's own memory, hence none beforehand.
         self.step.trainee.optimizer.zero_grad(set_to_none=True)
         # thread_local: the thread of a host feed may pin memory meanwhile.
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            loss = self.step(fixed, weight)
+            loss = self.step(fixed, share)
         return _Captured(graph, fixed, loss)

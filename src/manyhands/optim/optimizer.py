@@ -56,6 +56,7 @@ def build(
     device: str,
     captured: bool = False,
     compiled: bool = False,
+    sharded: bool = False,
 ) -> torch.optim.Optimizer:
     """The optimizer that the options name, over these parameters, at the base rate `lr`.
 
@@ -64,7 +65,7 @@ def build(
     step may be in a CUDA graph, and the rate is a tensor that `set_lr` changes in place. The first step makes
     the state, so take a few before the capture. compiled=True: the step will be compiled, so leave the fusing
     to the compiler: torch's fused kernel spreads a tensor over few blocks (56 us of the convnet's 269 us
-    at batch 64 on an H200).
+    at batch 64 on an H200). sharded=True: the parameters are DTensors, for which torch has no fused SGD.
     """
     if captured and not can_capture(options.name):
         allowed = ", ".join(name for name in NAMES if can_capture(name))
@@ -77,7 +78,7 @@ def build(
         keywords["momentum"] = options.momentum
         keywords["nesterov"] = options.name == "nesterov"
     if best or captured:
-        fused = kind in _FUSED.get(options.name, ()) and not compiled
+        fused = kind in _FUSED.get(options.name, ()) and not compiled and not sharded
         keywords["fused" if fused else "foreach"] = True
     capturable = kind == "cuda" and options.name in _HAVE_CAPTURABLE
     if captured or (compiled and capturable):  # a number would be compiled in, and anew at every change
@@ -110,7 +111,11 @@ def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     for group, keep, new in zip(optimizer.param_groups, own, loaded, strict=True):
         lr = float(new["lr"])
         group["lr"] = keep["lr"].fill_(lr) if isinstance(keep["lr"], Tensor) else lr
-    # Fused kernels walk parameter and state in memory order: a state must be laid out as its parameter is.
+    lay_out(optimizer)
+
+
+def lay_out(optimizer: torch.optim.Optimizer) -> None:
+    """Lay a loaded state out in memory as its parameters are: fused kernels walk both in memory order."""
     for parameter, values in optimizer.state.items():
         for key, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:

@@ -6,12 +6,12 @@ from math import prod
 from typing import Any
 
 from manyhands.errors import PlanError, choices
-from manyhands.plan.axis import Axis, check_axes, parse_axis
+from manyhands.plan.axis import ALONE, Axis, check_axes, parse_axis
 
 # What an option may be: a tuple of words, or the smallest whole number.
 OPTIONS: dict[str, tuple[str, ...] | int] = {
     "device": ("cpu", "cuda"),
-    "precision": ("fp32", "bf16"),
+    "precision": ("fp32", "bf16", "fp64"),
     "layout": ("channels_last", "contiguous"),
     "allocator": ("keep", "default"),
     "kernels": ("own", "torch"),
@@ -33,6 +33,9 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
 }
 
 
+BY_RANK = ("cores", "loader_cores")  # lists of cores, which only a file can say
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The axes of the split and the options of its execution; None means not said, to be bound before it runs."""
@@ -48,7 +51,8 @@ class Plan:
     feed: str | None = None  # device: the whole set lives there; host: prefetched; loader: torch's DataLoader
     workers: int | None = None  # loader processes
     threads: int | None = None  # inside one operation, per rank
-    cores: tuple[tuple[int, ...], ...] | None = None  # of each rank
+    cores: tuple[tuple[int, ...], ...] | None = None  # of each rank of this host
+    loader_cores: tuple[tuple[int, ...], ...] | None = None  # of each rank's loader processes
     backend: str | None = None
     compress: str | None = None
     shard: str | None = None
@@ -78,6 +82,11 @@ class Plan:
         return prod(axis.degree + axis.servers for axis in self.axes)
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether it runs in processes of its own, be it a single one."""
+        return self.axes[0].name not in ALONE
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is a reference point that runs with PyTorch's defaults."""
         return self.axes[0].name in ("plain", "ddp")
@@ -95,8 +104,8 @@ class Plan:
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def __str__(self) -> str:
-        """The words that make this plan again (cores apart, which only a file can say)."""
-        return ",".join([self.name, *(f"{name}={value}" for name, value in self.said().items() if name != "cores")])
+        """The words that make this plan again (cores apart)."""
+        return ",".join([self.name, *(f"{name}={value}" for name, value in self.said().items() if name not in BY_RANK)])
 
 
 def check_option(name: str, value: Any) -> None:
@@ -118,21 +127,23 @@ def from_table(table: Mapping[str, Any], source: str) -> Plan:
     if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
         raise PlanError(f'{source}: axes is {axes!r}, a list of words such as ["data:2"] is needed')
     values = {key: value for key, value in table.items() if key != "axes"}
-    if (cores := values.get("cores")) is not None:
-        values["cores"] = _cores(cores, source)
+    for key in BY_RANK:
+        if (cores := values.get(key)) is not None:
+            values[key] = _cores(key, cores, source)
     return Plan(axes=tuple(map(parse_axis, axes)), **values)
 
 
-def _cores(value: Any, source: str) -> tuple[tuple[int, ...], ...]:
+def _cores(key: str, value: Any, source: str) -> tuple[tuple[int, ...], ...]:
     try:
         return tuple(tuple(int(core) for core in rank) for rank in value)
     except (TypeError, ValueError):
-        raise PlanError(f"{source}: cores is {value!r}, a list per rank such as [[0, 1], [2, 3]] is needed") from None
+        raise PlanError(f"{source}: {key} is {value!r}, a list per rank such as [[0, 1], [2, 3]] is needed") from None
 
 
 def to_table(plan: Plan) -> dict[str, Any]:
     """The plan as a table of plain values, for TOML and JSON."""
     table: dict[str, Any] = {"axes": [str(axis) for axis in plan.axes], **plan.said()}
-    if plan.cores is not None:
-        table["cores"] = [list(rank) for rank in plan.cores]
+    for key in BY_RANK:
+        if key in table:
+            table[key] = [list(rank) for rank in table[key]]
     return table

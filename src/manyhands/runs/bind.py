@@ -4,6 +4,8 @@ What is not said of `plain` gets PyTorch's defaults. For `serial`, what is known
 allocator, the feed, our kernels), and what depends on model, batch and machine is tried for some real steps:
 
     layout  →  precision  →  compile, where the training is long enough to repay it
+
+Where the usual loader feeds, loader.workers=auto has its processes counted last, by steps with the loading in them.
 """
 
 import hashlib
@@ -23,12 +25,13 @@ from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
 from manyhands.errors import PlanError, RunError
 from manyhands.files import home, sha256, write_json
+from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.trial import Trial, measure
+from manyhands.runs.trial import Trial, measure, measure_fed
 
 # Compiling costs up to half a minute; a training must be this long for a gain of a few percent to repay it.
 LONG_ENOUGH_TO_COMPILE = {"cuda": 60.0, "cpu": 300.0}
@@ -39,10 +42,27 @@ Measure = Callable[[Config, Sequence[Plan], Dataset], list[Trial]]
 
 
 def bind(
-    plan: Plan, config: Config, dataset: Dataset, machine: Machine, measure: Measure = measure
+    plan: Plan,
+    config: Config,
+    dataset: Dataset,
+    machine: Machine,
+    measure: Measure = measure,
+    measure_fed: Measure = measure_fed,
 ) -> tuple[Plan, list[Told]]:
     """The plan with no open option, and the trials that chose it."""
-    plan = plan.with_defaults(workers=0)
+    # A rank's share of the batch is what its step works on.
+    share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world)})
+    bound, told = _bind_step(plan.with_defaults(workers=0), share, dataset, machine, measure)
+    if plan.workers is None and config.loader.workers == "auto" and bound.feed == "loader":
+        bound, fed = _choose_workers(bound, share, dataset, machine, measure_fed)
+        told = [*told, *fed]
+    return bound, told
+
+
+def _bind_step(
+    plan: Plan, config: Config, dataset: Dataset, machine: Machine, measure: Measure
+) -> tuple[Plan, list[Told]]:
+    """All but the number of loader processes."""
     if plan.capture == "on" and plan.device == "cpu":
         raise PlanError("plan option capture=on: only a GPU has captured graphs; leave it out")
     if plan.feed != "loader" and plan.workers and not plan.is_baseline:
@@ -57,15 +77,16 @@ def bind(
             feed="loader",
         )
         return bound.with_defaults(threads=torch.get_num_threads()), []
-    # A rank's share of the batch is what its step works on.
-    config = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world)})
     on_gpu = plan.device == "cuda"
     plan = plan.with_defaults(
         kernels="torch" if on_gpu or plan.compile == "on" else "own",
-        capture="on" if on_gpu and can_capture(config.optim.name) else "off",
+        # A graph that DDP's exchange is captured in could not be tested on one GPU.
+        capture="on" if on_gpu and not plan.has_ranks and can_capture(config.optim.name) else "off",
         feed="device" if dataset.fed_bytes < _room(plan, machine) else "host",
     )
-    if dataset.schema.kind != "image":
+    if plan.has_ranks and plan.backend != "shm":
+        plan = plan.with_defaults(compile="off")  # its gain alone says little about the one under DDP
+    if dataset.schema.kind != "image" or plan.shard == "full":
         plan = plan.with_defaults(layout="contiguous")
     if not _open(plan):
         return plan, []
@@ -116,6 +137,44 @@ def _search(
     best = replace(best, compile=plan.compile or best.compile)
     write_json(path, {"plan": to_table(best), "trials": told})
     return best, told
+
+
+def _choose_workers(
+    plan: Plan, config: Config, dataset: Dataset, machine: Machine, measure: Measure
+) -> tuple[Plan, list[Told]]:
+    """As many loader processes as make an epoch shortest, their start included; the fewest of those that are alike."""
+    path = home() / "trials" / f"{_key(replace(plan, workers=None), config, dataset, machine)}.json"
+    if (known := _remembered(path)) is not None:
+        return known
+    if plan.cores and not plan.is_baseline:
+        plan = plan.with_defaults(loader_cores=unused(plan.cores, machine) or None)
+    candidates = [replace(plan, workers=number, compile="off") for number in worker_counts(plan, machine)]
+    say(f"trying workers={', '.join(str(each.workers) for each in candidates)}")
+    trials = measure(config, candidates, dataset)
+    told = [trial.to_json() for trial in trials]
+    steps = -(-len(dataset.train) // (config.train.batch_size * plan.world))
+    steps = min(steps, config.train.max_steps or steps)
+    best = trials[0]
+    for trial in trials[1:]:
+        if _fed_ms(trial, steps) < _fed_ms(best, steps) * WORTH:
+            best = trial
+    if best.step_ms == math.inf:
+        raise RunError(f"model {config.model.name} does not run: {best.error}")
+    bound = replace(best.plan, compile=plan.compile)
+    write_json(path, {"plan": to_table(bound), "trials": told})
+    return bound, told
+
+
+def worker_counts(plan: Plan, machine: Machine) -> list[int]:
+    """0, 1, 2, 4 …, as far as a rank's loader processes have a core each."""
+    places = plan.loader_cores or plan.cores
+    most = min(map(len, places)) if places else len(machine.cores) // plan.world
+    return [0, 1, *(2**power for power in range(1, most.bit_length()) if 2**power <= most)]
+
+
+def _fed_ms(trial: Trial, steps: int) -> float:
+    """A step's share of an epoch: the loader starts its processes anew in each."""
+    return trial.step_ms + max(trial.first_ms - trial.step_ms, 0) / steps
 
 
 def _compile_may_pay(plan: Plan, step_ms: float, config: Config, dataset: Dataset) -> bool:

@@ -4,6 +4,7 @@ import math
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -52,6 +53,7 @@ class TrainConfig:
     accumulate: int = 1  # parts of a batch, computed one after the other
     label_smoothing: float = 0.0
     restarts: int = 0  # after a rank has died
+    timeout: float = 300.0  # seconds that ranks wait for one that does not come
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ class CheckpointConfig:
 class LoaderConfig:
     """How the usual loader feeds; for plans with feed=loader."""
 
-    workers: int | None = None  # loader processes; None: as the plan says
+    workers: int | str | None = None  # loader processes; auto: measured; None: as the plan says
 
 
 @dataclass(frozen=True)
 class CpuConfig:
     """Which cores."""
 
-    affinity: str | None = None  # "0,1,2,4": the cores that the training is pinned to
+    affinity: str | None = None  # "0,1,2,4" or "0-3": the cores to be pinned to; "0,1;2,3": of each rank; auto
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,6 @@ class Config:
             ("train.restarts", self.train.restarts, 0),
             ("checkpoint.every_steps", self.checkpoint.every_steps, 1),
             ("checkpoint.keep", self.checkpoint.keep, 1),
-            ("loader.workers", self.loader.workers, 0),
             ("data.size", self.data.size, 2),
             ("data.image_size", self.data.image_size, 1),
             ("data.length", self.data.length, 1),
@@ -107,10 +108,15 @@ class Config:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{key}={value}: it must be at least {least}")
+        workers = self.loader.workers
+        if workers not in (None, "auto") and not (isinstance(workers, int) and workers >= 0):
+            raise ConfigError(f"loader.workers={workers}: auto or a whole number, at least 0, is allowed")
         if self.train.seed > MOST_SEED:
             raise ConfigError(f"train.seed={self.train.seed}: it must be at most {MOST_SEED}")
         if self.train.clip is not None and not self.train.clip > 0:
             raise ConfigError(f"train.clip={self.train.clip}: it must be above 0")
+        if not self.train.timeout > 0:
+            raise ConfigError(f"train.timeout={self.train.timeout}: it must be above 0 seconds")
         if not 0 <= self.train.label_smoothing < 1:
             raise ConfigError(f"train.label_smoothing={self.train.label_smoothing}: it must be from 0 to below 1")
         if not 0 <= self.data.validation < 1:
@@ -174,7 +180,11 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
     if get_origin(wanted) in (Union, types.UnionType):
         if value is None or value == "none":
             return None
-        (wanted,) = (each for each in get_args(wanted) if each is not types.NoneType)
+        wanted, *others = (each for each in get_args(wanted) if each is not types.NoneType)
+        if others:  # the first that reads it
+            with suppress(ConfigError):
+                return _read(key, value, wanted)
+            (wanted,) = others
     try:
         if get_origin(wanted) is tuple:
             return tuple(value.split(",") if isinstance(value, str) else map(str, value))

@@ -1,63 +1,103 @@
-"""What a plan must know before torch is imported: device, cores, threads, allocator."""
+"""What a plan must know before torch is imported: device, backend, cores, threads, allocator."""
 
+import platform
+from dataclasses import replace
+
+from manyhands.comm.rank import Place
 from manyhands.errors import PlanError
+from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.runs.config import Config
 
-RUNS = ("plain", "serial", "data")
+RUNS = ("plain", "ddp", "serial", "data")
 
 
-def settle_early(plan: Plan, config: Config, machine: Machine) -> Plan:
-    """Bind the options of the process itself, and refuse what cannot run on this machine."""
+def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
+    """Bind the options of the process itself, and refuse what cannot run on this machine.
+
+    `here` is this process's place among ranks that another launcher has started.
+    """
     if [axis.name for axis in plan.axes] not in [[name] for name in RUNS]:
-        raise PlanError(f"plan {plan.name} cannot run yet: the engine runs plain, serial and data:N")
+        raise PlanError(f"plan {plan.name} cannot run yet: the engine runs plain, ddp:N, serial and data:N")
     if plan.device == "cuda" and not machine.gpus:
         raise PlanError("plan option device=cuda: there is no GPU on this machine; leave it out or say device=cpu")
-    plan = plan.with_defaults(device="cuda" if machine.gpus else "cpu", cores=_affinity(config))
-    _check_cores(plan, machine)
-    if plan.is_baseline or plan.feed == "loader":
+    if here is not None and here.world > 1 and not plan.has_ranks:
+        raise PlanError(f"plan {plan.name} runs in one process, {here.world} were started: say data:{here.world}")
+    plan = plan.with_defaults(device="cuda" if machine.gpus else "cpu")
+    if (plan.is_baseline or plan.feed == "loader") and config.loader.workers != "auto":
         plan = plan.with_defaults(workers=config.loader.workers)
-    if plan.world > 1:
-        plan = _over_ranks(plan, config, machine)
+    if plan.has_ranks:
+        _check_ranks(plan, config, machine, here)
+        plan = plan.with_defaults(backend=_backend(plan, here))
+        _check_backend(plan)
+    plan = _pinned(plan, config, machine, here)
     if plan.is_baseline:
-        return plan.with_defaults(allocator="default")
-    cores = len(plan.cores[0]) if plan.cores else machine.physical_cores
+        # As torchrun has it: one thread a process, where there are several.
+        threads = 1 if plan.has_ranks and plan.world > 1 else None
+        return plan.with_defaults(allocator="default", threads=threads)
+    cores = min(map(len, plan.cores)) if plan.cores else machine.physical_cores
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
 
 
-def _over_ranks(plan: Plan, config: Config, machine: Machine) -> Plan:
-    """Cores for every rank: whole physical cores first, neighbours together."""
-    if plan.device == "cuda" or plan.backend not in (None, "shm"):
-        raise PlanError(f"plan {plan} cannot run yet: data:N runs on CPU cores through shared memory (backend=shm)")
+def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | None) -> None:
     if plan.world > config.train.batch_size:
         raise PlanError(f"plan {plan.name} has more ranks than the batch of {config.train.batch_size} has samples")
+    if here is not None and here.world != plan.world:
+        raise PlanError(f"plan {plan.name} has {plan.world} ranks, {here.world} were started: make the numbers equal")
+    local = here.local_world if here else plan.world
+    if plan.device == "cuda" and local > len(machine.gpus):
+        raise PlanError(
+            f"plan {plan.name} needs a GPU for each of {local} ranks, this machine has {len(machine.gpus)}: "
+            "use fewer ranks or device=cpu"
+        )
+
+
+def _backend(plan: Plan, here: Place | None) -> str:
+    """The fastest that can do it: shared memory, unless ranks have GPUs, are on several hosts or must send less."""
+    if plan.device == "cuda":
+        return "nccl"
+    apart = here is not None and here.local_world != here.world
+    sends = plan.shard == "full" or plan.compress not in (None, "none") or plan.is_baseline
+    return "gloo" if sends or apart or platform.machine() not in ("x86_64", "AMD64") else "shm"
+
+
+def _check_backend(plan: Plan) -> None:
+    said = f"plan {plan}: backend={plan.backend}"
+    if (plan.backend == "nccl") != (plan.device == "cuda"):
+        raise PlanError(f"{said} with device={plan.device}: GPUs use nccl, the CPU gloo, shm or mpi")
+    if plan.shard == "full":
+        if plan.backend not in ("gloo", "nccl"):
+            raise PlanError(f"{said} with shard=full: fully sharded weights need gloo or nccl; leave backend out")
+        if plan.compress not in (None, "none"):
+            raise PlanError(f"plan {plan}: compress={plan.compress} does not go with shard=full: leave one out")
+        if plan.layout == "channels_last":
+            raise PlanError(f"plan {plan}: shard=full needs layout=contiguous; leave layout out")
+    if plan.backend == "shm" and plan.compress not in (None, "none") and not plan.is_baseline:
+        raise PlanError(f"{said} with compress={plan.compress}: shared memory sends nothing; say backend=gloo")
+    if plan.is_baseline and (plan.compress not in (None, "none") or plan.shard not in (None, "none")):
+        raise PlanError(f"plan {plan}: {plan.name} is PyTorch's default; for shard and compress say data:{plan.world}")
+
+
+def _pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) -> Plan:
+    """Cores of every rank of this host. The references are pinned only where that is asked for."""
+    ranks = here.local_world if here else plan.world
+    if plan.cores is None and config.cpu.affinity is not None:
+        plan = replace(plan, cores=affinity.parse(config.cpu.affinity, machine, ranks))
+    elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
+        plan = replace(plan, cores=affinity.deal(machine, ranks))
     if plan.cores is None:
-        ids = [
-            core.id for core in sorted(machine.cores, key=lambda core: (core.node, core.socket, core.physical, core.id))
-        ]
-        if plan.world > len(ids):
-            raise PlanError(f"plan {plan.name} needs {plan.world} cores, this machine has {len(ids)}: use fewer ranks")
-        each = len(ids) // plan.world
-        plan = plan.with_defaults(cores=tuple(tuple(ids[r * each : (r + 1) * each]) for r in range(plan.world)))
-    elif len(plan.cores) != plan.world:
-        raise PlanError(f"cores are given for {len(plan.cores)} ranks, plan {plan.name} has {plan.world}")
-    return plan.with_defaults(backend="shm")
-
-
-def _affinity(config: Config) -> tuple[tuple[int, ...], ...] | None:
-    text = config.cpu.affinity
-    if text is None:
-        return None
-    words = text.split(",")
-    if not all(word.strip().isdecimal() for word in words):
-        raise PlanError(f"cpu.affinity={text}: write core numbers such as 0,1")
-    return (tuple(int(word) for word in words),)
-
-
-def _check_cores(plan: Plan, machine: Machine) -> None:
+        return plan
+    if len(plan.cores) != ranks:
+        raise PlanError(f"cores are given for {len(plan.cores)} ranks, plan {plan.name} has {ranks} on this host")
     have = {core.id for core in machine.cores}
-    for rank, cores in enumerate(plan.cores or ()):
+    for rank, cores in enumerate(plan.cores):
         if not cores or not set(cores) <= have:
-            here = ", ".join(map(str, sorted(have)))
-            raise PlanError(f"cores {list(cores)} of rank {rank} are not all here: cores of this machine are {here}")
+            here_are = ", ".join(map(str, sorted(have)))
+            raise PlanError(
+                f"cores {list(cores)} of rank {rank} are not all here: cores of this machine are {here_are}"
+            )
+    if plan.feed == "loader" and plan.workers and plan.loader_cores is None:
+        own, beside = affinity.make_room(plan.cores, machine, plan.workers)
+        plan = replace(plan, cores=own, loader_cores=beside)
+    return plan

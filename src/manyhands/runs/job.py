@@ -6,20 +6,19 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from manyhands.comm.shm import ShmGroup
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
 from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
-from manyhands.engine.shared import SharedUpdate
+from manyhands.engine.batchnorm import over_ranks
+from manyhands.engine.parallelize import parallelize
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError
@@ -49,18 +48,17 @@ def assemble(
     told: Callable[[str], None] = lambda line: None,
 ) -> Job:
     """Put a training together as the bound plan says; `told` hears what was taken from elsewhere and frozen."""
-    device = torch.device(plan.device or "cpu")
+    device = device_of(plan)
     torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
     if plan.kernels == "own":
         kernels.use_own(model)
-    model = model.to(device)
+    model = model.to(device, torch.float64 if plan.precision == "fp64" else None)
     if plan.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     lr = config.optim.lr or zoo.default_lr(config.model.name)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trainable:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")
     make = partial(
         optim.build,
@@ -70,20 +68,19 @@ def assemble(
         device=device.type,
         captured=plan.capture == "on",
         compiled=compiles_update(plan),
+        sharded=plan.shard == "full" and plan.has_ranks,
     )
-    shared = share(model, trainable, team, make, config) if team.world > 1 else None
     feed_of = partial(make_feed, config, plan, dataset.schema, team)
     trainee = Trainee(
         model=model,
-        optimizer=shared.optimizer if shared else make(trainable),
+        norms=[] if plan.is_baseline else over_ranks(model, team),
+        exchange=parallelize(model, make, config.train.clip, plan, team),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
         precision=plan.precision or "fp32",
         device=device,
-        clip=config.train.clip,
         accumulate=config.train.accumulate,
         team=team,
-        shared=shared,
     )
     return Job(
         trainee=trainee,
@@ -94,29 +91,22 @@ def assemble(
     )
 
 
-def share(
-    model: nn.Module,
-    trainable: list[nn.Parameter],
-    team: Team,
-    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
-    config: Config,
-) -> SharedUpdate:
-    """Let the ranks of this host share the weights of the model."""
-    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()):
-        raise ModelError(f"model {config.model.name} has batch norm, which runs on one rank only so far: use serial")
-    group = dist.group.WORLD
-    assert isinstance(group, ShmGroup)
-    return SharedUpdate(trainable, group, team, make, config.train.clip)
+def device_of(plan: Plan) -> torch.device:
+    """The rank's own GPU, or the CPU."""
+    if plan.device != "cuda":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def make_feed(config: Config, plan: Plan, schema: Schema, team: Team, split: Split, seed: int | None) -> Feed:
     """The feed of a split; without a seed it goes in order."""
-    device = torch.device(plan.device or "cpu")
+    device = device_of(plan)
     batches = Batches(len(split), config.train.batch_size, seed, team.rank, team.world)
     if plan.feed == "loader":
         if config.data.augment != "none":
             raise ConfigError(f"data.augment={config.data.augment} does not go with feed=loader: use another plan")
-        return LoaderFeed(split, batches, schema, device, plan.workers or 0)
+        beside = plan.loader_cores[team.rank % len(plan.loader_cores)] if plan.loader_cores else ()
+        return LoaderFeed(split, batches, schema, device, plan.workers or 0, pinned=not plan.is_baseline, cores=beside)
     contiguous = plan.layout != "channels_last"
     normalize = Normalize(schema, config.data.augment if seed is not None else "none", contiguous).to(device)
     return (DeviceFeed if plan.feed == "device" else HostFeed)(split, batches, normalize, device)

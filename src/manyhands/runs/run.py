@@ -17,10 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm.launch import ranks
-from manyhands.comm.rank import join, place
+from manyhands.comm import launch, mpirun
+from manyhands.comm.rank import Place, join, place
 from manyhands.data.known import KNOWN
-from manyhands.errors import InputError, ManyhandsError, PlanError, RankError, RunError
+from manyhands.errors import InputError, ManyhandsError, RankError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
@@ -30,14 +30,13 @@ from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 
-RANK_TIMEOUT = 300.0  # seconds that a rank waits for another
 PACKAGES = ("manyhands", "torch", "numpy", "safetensors")
 
 
 def begin(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
     """Check what can be checked before any work, and make the run's folder."""
     machine = detect()
-    plan = settle_early(plan, config, machine)
+    plan = settle_early(plan, config, machine, place())
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = store.new_folder(out, label)
@@ -79,15 +78,11 @@ def versions() -> dict[str, str]:
 
 
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
-    """Carry out the order, in this process or by ranks; the folder's status tells how it ended."""
+    """Carry out the order: in this process, by ranks, or as a rank that another launcher has started."""
     plan = from_table(run.record["plan"], "run.json")
-    if plan.world == 1:
+    if not plan.has_ranks or place() is not None:
         return work(run, resume=resume)
     with _outcome(run):
-        if place() is not None:
-            raise PlanError(
-                f"plan {plan.name} starts its own ranks so far: call manyhands without torchrun, mpirun or srun"
-            )
         try:
             _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
         except RankError as error:
@@ -102,7 +97,11 @@ def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
     """Start the ranks, and show how far they are."""
     with bar(f"training on {plan.world} ranks", 100, "%") as shown, watched(run.folder, shown):
         arguments = [str(run.folder), *(["--resume"] if resume else [])]
-        ranks("manyhands.runs.rank", arguments, plan.world, restarts=order_of(run).train.restarts)
+        restarts = order_of(run).train.restarts
+        if plan.backend == "mpi":
+            mpirun.ranks("manyhands.runs.rank", arguments, plan.world)
+        else:
+            launch.ranks("manyhands.runs.rank", arguments, plan.world, restarts=restarts)
 
 
 @contextmanager
@@ -141,24 +140,36 @@ def work(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order as this process's part of it: alone, or as one rank."""
     started, mine = time.perf_counter(), place()
     plan = from_table(run.record["plan"], "run.json")
-    rank = mine.rank if mine and plan.world > 1 else 0
+    rank = mine.rank if mine and plan.has_ranks else 0
     with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), _outcome(run, writes=rank == 0):
-        settle(
-            threads=plan.threads, cores=plan.cores[rank] if plan.cores else None, allocator=plan.allocator or "default"
-        )
-        from manyhands.engine.team import Team  # torch comes in here, after the process has settled
+        enter(plan, order_of(run), mine)
+        from manyhands.comm.late import named
+        from manyhands.engine.team import Team
         from manyhands.runs.training import train
 
-        if plan.world > 1:
-            assert mine is not None
-            join(mine, plan.backend or "gloo", RANK_TIMEOUT)
         team = Team(rank, plan.world)
         about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
         everyone = team.gathered(about)
         if rank == 0:
             run = run.update(status="running", ranks=everyone, error=None, exit_code=None)
-        result = train(run, order_of(run), plan, team, resume=resume, started=started)
+        try:
+            result = train(run, order_of(run), plan, team, resume=resume, started=started)
+        except RuntimeError as error:
+            raise named(error, order_of(run).train.timeout) or error from error
     return store.load(run.folder).update(status="finished", result=result) if rank == 0 else run
+
+
+def enter(plan: Plan, config: Config, here: Place | None) -> None:
+    """Settle this process on its cores; then, and only then, import torch and meet the other ranks."""
+    local = here.local_rank if here and plan.has_ranks else 0
+    settle(threads=plan.threads, cores=plan.cores[local] if plan.cores else None, allocator=plan.allocator or "default")
+    import torch
+
+    if plan.has_ranks:
+        assert here is not None
+        if plan.device == "cuda" and torch.cuda.is_available():
+            torch.cuda.set_device(local)
+        join(here, plan.backend or "gloo", config.train.timeout)
 
 
 def order_of(run: store.Run) -> Config:
@@ -195,7 +206,9 @@ def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
 
 def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
     """Begin and execute; bad input that shows only later (data, model) leaves no folder behind."""
-    existed = out is not None and out.exists()
+    here, existed = place(), out is not None and out.exists()
+    if here is not None and plan.has_ranks:
+        return _join_new(config, plan, out, command, here)
     run = begin(config, plan, out, command)
     try:
         return execute(run)
@@ -203,6 +216,24 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
         if next(run.metrics(), None) is None:  # no step was done
             _remove(run.folder, keep_folder=existed)
         raise
+
+
+def _join_new(config: Config, plan: Plan, out: Path | None, command: str, here: Place) -> store.Run:
+    """As one of the ranks that another launcher has started: the first makes the folder and tells it the others."""
+    enter(settle_early(plan, config, detect(), here), config, here)
+    from manyhands.engine.team import Team
+
+    team, made = Team(here.rank, here.world), None  # type: tuple[Team, Path | InputError | None]
+    if team.leads:
+        try:
+            again = here.restarts > 0 and out is not None and (out / "run.json").exists()
+            made = out if again else begin(config, plan, out, command).folder
+        except InputError as error:
+            made = error
+    made = team.told(made)
+    if isinstance(made, InputError):
+        raise made
+    return work(store.load(made), resume=here.restarts > 0)
 
 
 def _remove(folder: Path, keep_folder: bool) -> None:
@@ -219,6 +250,12 @@ def resume(folder: Path) -> store.Run:
     if run.status == "finished":
         raise InputError(f"run {folder} has finished: nothing is left to do; train a new one for more epochs")
     return execute(run, resume=True)
+
+
+def leads() -> bool:
+    """Whether this process speaks for the ranks among which another launcher has started it."""
+    here = place()
+    return here is None or here.rank == 0
 
 
 def as_json(run: store.Run) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _train(
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         job = assemble(config, plan, dataset, team, say)
         position = _begin(run, config, job, resume)
-        before = sum(position.seconds.values())  # of the sessions before
+        first, before = position.step, sum(position.seconds.values())  # of the sessions before
         for phase, seconds in position.seconds.items():
             clock.seconds[phase] += seconds
         reset_peak_memory(clock.device)
@@ -94,7 +94,7 @@ def _train(
     if not team.leads:
         return {}
     with clock.phase("layers"):
-        layers = _layers(job)
+        layers = _layers(job, plan)
     _timeline(clock, layers).save(run.folder / "timeline.json")
     store.load(run.folder).update(layers=[layer.to_json() for layer in layers])
     return {
@@ -114,11 +114,24 @@ def _train(
         "measured_step_ms": clock.step_ms,
         "predicted_step_ms": None,
         "peak_memory_mb": peak,
+        **_sent(job, outcome.steps - first),
     }
 
 
-def _layers(job: Job) -> list[LayerTime]:
+def _sent(job: Job, steps: int) -> dict[str, Any]:
+    """Bytes of gradients that a rank sends in a step, and how many times fewer they are for compression."""
+    sent = job.trainee.exchange.bytes_sent()
+    if sent is None or not sent[0]:
+        return {"sent_bytes_per_step": None, "compression_ratio": None}
+    return {"sent_bytes_per_step": round(sent[0] / steps), "compression_ratio": sent[1] / sent[0]}
+
+
+def _layers(job: Job, plan: Plan) -> list[LayerTime]:
     """The time of each layer; a finished training is not lost where a layer cannot be run alone."""
+    if plan.shard == "full":
+        return []  # a layer's weights are gathered from all ranks, and the leader times alone
+    for norm in job.trainee.norms:
+        norm.team = Team()
     try:
         return time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
     except Exception as error:

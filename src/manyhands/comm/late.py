@@ -1,0 +1,55 @@
+"""Late: which ranks a collective waited for in vain, where the backend itself cannot tell (gloo, MPI).
+
+A rank whose wait has timed out leaves a note in the store by which the ranks met. Those that wait too do the same
+within a moment; whoever has left none is late.
+"""
+
+import contextlib
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+from torch.distributed.distributed_c10d import _get_default_store
+
+from manyhands.errors import RankError
+
+MOMENT = 3.0  # seconds
+
+
+def named(error: RuntimeError, timeout: float) -> RankError | None:
+    """The error of a collective that timed out, as one that names the late ranks; None for any other error."""
+    if "timed out" not in str(error).lower() or not dist.is_initialized():
+        return None
+    return waited(_get_default_store(), dist.get_rank(), dist.get_world_size(), _collective(error), timeout)
+
+
+def waited(store: Store, rank: int, world: int, what: str, timeout: float) -> RankError:
+    late = ", ".join(f"rank {each}" for each in without_note(store, rank, world)) or "another rank"
+    return RankError(f"rank {rank} waited {timeout:.0f} s in {what} for {late}, which did not come")
+
+
+def without_note(store: Store, rank: int, world: int) -> list[int]:
+    late = [0]  # which keeps the store, should that not answer
+
+    def ask() -> None:
+        nonlocal late
+        with contextlib.suppress(RuntimeError):
+            store.set(f"waits/{rank}", "")
+            time.sleep(MOMENT)
+            late = [each for each in range(world) if not store.check([f"waits/{each}"])]
+
+    asking = threading.Thread(target=ask, daemon=True)  # torch's own limit does not hold for every call
+    asking.start()
+    asking.join(2 * MOMENT)
+    return late
+
+
+def _collective(error: BaseException) -> str:
+    """The function of torch.distributed that was called; inside backward there is none, but one thing to wait for."""
+    calls = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "distributed_c10d" in Path(frame.filename).name
+    ]
+    return calls[-1].name if calls else "all_reduce of gradients"

@@ -1,0 +1,92 @@
+"""Exchange: how a rank's model and optimizer stay those of all ranks.
+
+    Alone        one process: nothing to exchange
+    Shared       shared memory holds the weights once and a row of gradients a rank; each updates its part
+    Replicated   DistributedDataParallel: each rank has all weights, gradients are added up during backward
+    Sharded      FSDP2: each rank has a part of the weights, which are gathered layer by layer
+
+Whatever the exchange, what a checkpoint holds is as one device would have it.
+"""
+
+import contextlib
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from manyhands.optim.optimizer import load_state
+
+
+class Exchange(Protocol):
+    """One rank's side. All ranks call every method together."""
+
+    optimizer: torch.optim.Optimizer
+    scale: float  # what losses are multiplied by, where gradients are averaged and not added up
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The model's output."""
+
+    def alone(self) -> contextlib.AbstractContextManager[object]:
+        """For all backward passes of a step but the last, which exchanges."""
+
+    def update(self) -> None:
+        """After backward: clip, and take the step."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """The whole `state_dict` of the model; the leader's answer counts."""
+
+    def load_weights(self, tensors: dict[str, Tensor]) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        """The whole `state_dict` of the optimizer; the leader's answer counts."""
+
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+    def rank_state(self) -> dict[str, Tensor]:
+        """What this rank alone has beside: what compression owes the others."""
+
+    def load_rank_state(self, tensors: dict[str, Tensor]) -> None: ...
+
+    def bytes_sent(self) -> tuple[int, int] | None:
+        """Bytes of gradients that this rank has sent, and what they were without compression; None: not counted."""
+
+
+class Alone:
+    """One process, and the base of those where each rank has the whole model."""
+
+    scale = 1.0
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
+        self.model, self.optimizer, self.clip = model, optimizer, clip
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.model(inputs)
+        return result
+
+    def alone(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def update(self) -> None:
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
+        self.optimizer.step()
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
+
+    def load_weights(self, tensors: dict[str, Tensor]) -> None:
+        self.model.load_state_dict(tensors)
+
+    def state(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        load_state(self.optimizer, state)
+
+    def rank_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_rank_state(self, tensors: dict[str, Tensor]) -> None: ...
+
+    def bytes_sent(self) -> tuple[int, int] | None:
+        return None

@@ -1,0 +1,33 @@
+"""Parallelize: the exchange that a bound plan asks for, around a model that knows nothing of it."""
+
+import torch.distributed as dist
+from torch import nn
+
+from manyhands.comm.shm import ShmGroup
+from manyhands.engine.exchange import Alone, Exchange
+from manyhands.engine.replicated import Make, Replicated
+from manyhands.engine.shared import Shared
+from manyhands.engine.team import Team
+from manyhands.plan.plan import Plan
+
+
+def parallelize(model: nn.Module, make: Make, clip: float | None, plan: Plan, team: Team) -> Exchange:
+    """Let the ranks of a team train one model; `make` makes the optimizer of some parameters."""
+    if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
+        return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
+    group = dist.group.WORLD
+    if isinstance(group, ShmGroup) and not plan.is_baseline:
+        return Shared(model, make, clip, group, team)
+    if plan.shard == "full":
+        from manyhands.engine.sharded import Sharded  # its imports take half a second, for this alone
+
+        return Sharded(model, make, clip, team)
+    return Replicated(
+        model,
+        make,
+        clip,
+        team,
+        compress=plan.compress or "none",
+        shard=plan.shard == "optimizer",
+        usual=plan.is_baseline,
+    )
