@@ -7,10 +7,7 @@ of MNIST's test images on a GPU, accuracy what the models reach. Every training 
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,58 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from manyhands.machine.detect import detect
+from bench import Result, heading, ratio, spread, train, usual
+
 from manyhands.progress import set_quiet
 from manyhands.runs.fit import fit
-from manyhands.runs.run import versions
-
-HERE = Path(__file__).parent
-Result = dict[str, Any]
-
-
-def mnist() -> Path:
-    for folder in os.environ.get("MANYHANDS_DATA", "").split(":"):
-        if (Path(folder) / "mnist").is_dir():
-            return Path(folder) / "mnist"
-    sys.exit("put MNIST's files into a folder mnist and name its parent in MANYHANDS_DATA")
-
-
-def output_of(command: Sequence[object]) -> Result:
-    done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=True)
-    result: Result = json.loads(done.stdout)
-    return result
-
-
-def train(model: str, data: str, plan: str, *arguments: object) -> Result:
-    with tempfile.TemporaryDirectory() as folder:
-        out = ("--out", Path(folder) / "run", "--json", "--quiet")
-        command = (sys.executable, "-m", "manyhands", "train", model, "--data", data, "--plan", plan)
-        return output_of((*command, *arguments, *out))
-
-
-def usual(batch: int, seed: int, epochs: int, *arguments: object) -> Result:
-    script = (sys.executable, HERE / "usual_script.py", mnist(), "--batch-size", batch, "--seed", seed)
-    return output_of((*script, "--epochs", epochs, *arguments))
-
-
-def spread(values: Sequence[float], digits: int = 0, scale: float = 1) -> str:
-    values = [scale * value for value in values]
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):,.{digits}f} ± {deviation:,.{digits}f}"
-
-
-def ratio(results: Sequence[Result], base: Sequence[Result]) -> str:
-    """Of the same repeat: what disturbed one of the pair is likely to have disturbed the other."""
-    pairs = zip(results, base, strict=True)
-    return spread([each["samples_per_s"] / other["samples_per_s"] for each, other in pairs], 2)
-
-
-def heading(title: str, part: str, repeats: int) -> Iterator[str]:
-    found = versions()
-    yield f"## {title}\n"
-    order = ", interleaved" if part in ("cpu", "gpu") else ""
-    yield f"{detect()}; torch {found['torch']}, Python {found['python']}; n = {repeats}{order}."
-    yield f"`python benchmarks/single_device.py {part} --repeats {repeats}`\n"
 
 
 def speeds(part: str, repeats: int, batch: int, epochs: int, plans: Sequence[str]) -> Iterator[str]:
@@ -88,7 +37,7 @@ def speeds(part: str, repeats: int, batch: int, epochs: int, plans: Sequence[str
                 train("convnet", "mnist", plan, "--batch-size", batch, "--epochs", epochs, "--seed", repeat)
             )
         print(f"repeat {repeat + 1} of {repeats} done", file=sys.stderr, flush=True)
-    yield from heading(f"MNIST convnet, batch {batch}, {epochs} epoch{'s' * (epochs > 1)}, {part}", part, repeats)
+    yield from heading(f"MNIST convnet, batch {batch}, {epochs} epoch{'s' * (epochs > 1)}, {part}", repeats)
     if part == "gpu":
         yield "| plan | samples/s | to plain | to plain,workers=4 | test accuracy | training s | compile s | total s |"
         yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -125,7 +74,7 @@ def target(repeats: int) -> Iterator[str]:
     set_quiet(True)
     plan = "serial,precision=bf16,layout=channels_last,compile="
     yield from heading(
-        "MNIST convnet to 99 % of the test images, batch 512, 3 epochs, Adam, one-cycle", "target", repeats
+        "MNIST convnet to 99 % of the test images, batch 512, 3 epochs, Adam, one-cycle", repeats, interleaved=False
     )
     tried: dict[tuple[float, float], float] = {}
     for lr in (0.003, 0.005, 0.008, 0.012):
@@ -166,7 +115,7 @@ def accuracy(repeats: int) -> Iterator[str]:
         ("text", "tweets", ("--epochs", 3), "30.0 % (linear bag of words)"),
         ("mlp", "adult", ("--epochs", 5), "85.3 % (logistic regression)"),
     )
-    yield from heading("What the models reach on the test part", "accuracy", repeats)
+    yield from heading("What the models reach on the test part", repeats, interleaved=False)
     yield "| model | data | settings | test accuracy | published or simple reference |"
     yield "| --- | --- | --- | --- | --- |"
     for model, data, settings, reference in cases:

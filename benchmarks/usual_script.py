@@ -5,11 +5,14 @@ torchvision's ToTensor and Normalize are spelled out; with --torchvision its own
 wrappers cost a little more.
 
 usage: usual_script.py FOLDER [--batch-size B] [--epochs E] [--workers W] [--seed S] [--size N] [--torchvision]
+
+Under torchrun it is the usual script with DistributedDataParallel; B is then the batch of all ranks together.
 """
 
 import argparse
 import gzip
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +20,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 MEAN, STD = (0.1307,), (0.3081,)
 
@@ -101,19 +106,33 @@ def main() -> None:
     parser.add_argument("--torchvision", action="store_true")
     options = parser.parse_args()
 
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        dist.init_process_group("gloo")
     torch.manual_seed(options.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     transform = transforms(options.torchvision)
     train = Subset(Mnist(options.folder, "train", transform), range(options.size))
     test = Mnist(options.folder, "t10k", transform)
-    train_loader = DataLoader(train, batch_size=options.batch_size, shuffle=True, num_workers=options.workers)
+    sampler: DistributedSampler[Any] | None = DistributedSampler(train, seed=options.seed) if world > 1 else None
+    train_loader = DataLoader(
+        train,
+        batch_size=options.batch_size // world,
+        shuffle=sampler is None,
+        sampler=sampler,
+        num_workers=options.workers,
+    )
     test_loader = DataLoader(test, batch_size=options.batch_size, num_workers=options.workers)
-    model = Net().to(device)
+    model: nn.Module = Net().to(device)
+    if world > 1:
+        model = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     steady_samples, steady_seconds = 0, 0.0
     for epoch in range(options.epochs):
         model.train()
+        if sampler is not None:
+            sampler.set_epoch(epoch)
         start = None
         for step, (inputs, labels) in enumerate(train_loader):
             if (epoch == 0 and step == 10) or (epoch > 0 and step == 0):  # the first steps of all are left out
@@ -128,7 +147,7 @@ def main() -> None:
             if step % 100 == 0:
                 loss.item()
             if start is not None:
-                steady_samples += len(labels)
+                steady_samples += len(labels) * world
         if device.type == "cuda":
             torch.cuda.synchronize()
         assert start is not None, "too few steps"
@@ -139,6 +158,10 @@ def main() -> None:
     with torch.no_grad():
         for inputs, labels in test_loader:
             right += int((model(inputs.to(device)).argmax(1) == labels.to(device)).sum())
+    if world > 1:
+        dist.destroy_process_group()
+    if rank > 0:
+        return
     print(
         json.dumps(
             {

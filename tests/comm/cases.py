@@ -296,7 +296,11 @@ def shared(backend: str, rank: int, world: int) -> None:
         assert len(copies) == world
         expected = torch.stack([values(each, count, dtype) for each in range(world)]).sum(0, dtype=dtype)
         copies[rank].copy_(values(rank, count, dtype))
-        group.all_reduce_shared(copies)
+        same(group.all_reduce_shared(copies), expected)
+        same(copies[-1], expected if world == 1 else values(world - 1, count, dtype))
+        group.meet()
+        copies[rank].copy_(values(rank, count, dtype))
+        group.all_reduce_every(copies)
         for copy in copies:
             same(copy, expected)
         group.meet()

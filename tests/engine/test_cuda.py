@@ -1,19 +1,23 @@
 """On a GPU: a captured or compiled step computes what the eager one does."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import Batch
 from manyhands.data.load import load
 from manyhands.engine.step import CapturedStep
+from manyhands.engine.team import Team
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
+from numerics.cases import LIMIT, MODELS, distance, steps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -77,3 +81,16 @@ def test_plain_computes_the_same(images: Dataset) -> None:
         EAGER.replace("serial", "plain").replace("feed=device", "feed=loader").replace("channels_last", "contiguous")
     )
     assert losses(plain, images) == pytest.approx(losses(CAPTURED, images), rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+@pytest.mark.parametrize("model", MODELS)
+def test_one_rank_over_nccl_is_one_device(tmp_path: Path, model: str, precision: str) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
+    try:
+        words = (f"data:1,backend=nccl,precision={precision}", f"serial,precision={precision}")
+        many, one = (steps(model, each, Team(), device="cuda").trainee.exchange.weights() for each in words)
+    finally:
+        dist.destroy_process_group()
+    assert max(distance(tensor, one[name]) for name, tensor in many.items()) < LIMIT[precision]

@@ -1,7 +1,7 @@
 """Cores are dealt out whole, equally and by neighbourhood; words for them are read or refused in one line."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyhands.errors import PlanError
@@ -72,6 +72,7 @@ machines = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(machines, st.data())
 def test_no_core_twice_equally_many_physical_first(machine: Machine, data: st.DataObject) -> None:
     ranks = data.draw(st.integers(1, len(machine.cores)))
@@ -89,6 +90,7 @@ def test_no_core_twice_equally_many_physical_first(machine: Machine, data: st.Da
         assert first <= set(used) or not (here - first) & set(used)  # a sibling only where no physical core is left
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.data())
 def test_within_a_node_where_ranks_divide_evenly(nodes: int, cores: int, smt: int, data: st.DataObject) -> None:
     machine = make(*[cores] * nodes, smt=smt)
@@ -125,6 +127,7 @@ def test_make_room(machine: Machine, cores: Cores, loaders: int, own: Cores, bes
     assert make_room(cores, machine, loaders) == (own, beside)
 
 
+@settings(deadline=None)
 @given(machines, st.integers(1, 16), st.data())
 def test_loaders_never_take_a_ranks_place(machine: Machine, loaders: int, data: st.DataObject) -> None:
     ranks = data.draw(st.integers(1, len(machine.cores)))
@@ -137,6 +140,7 @@ def test_loaders_never_take_a_ranks_place(machine: Machine, loaders: int, data: 
     assert unused(dealt, machine) in ((), beside)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3), st.integers(1, 6))
 def test_loaders_on_siblings_share_their_ranks_node(nodes: int, cores: int) -> None:
     machine = make(*[cores] * nodes, smt=2)

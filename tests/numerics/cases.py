@@ -23,18 +23,18 @@ MODELS = {
     "transformer": ("synthetic:text:12,4", {"model.width": 0.5, "model.dropout": 0.0}),
 }
 LIMIT = {"fp32": 1e-5, "fp64": 1e-10}
-REST = "device=cpu,layout=contiguous,kernels=torch,compile=off,capture=off,feed=device,workers=0"
+REST = "layout=contiguous,kernels=torch,compile=off,capture=off,feed=device,workers=0"
 STEPS, BATCH = 10, 16
 SAMPLES = 4 * BATCH + 3  # the last batch of an epoch has fewer samples than four ranks
 
 
-def steps(model: str, words: str, team: Team, **changes: object) -> Job:
+def steps(model: str, words: str, team: Team, device: str = "cpu", **changes: object) -> Job:
     """The first ten steps, two epochs."""
     data, settings = MODELS[model]
     base = {"model.name": model, "train.batch_size": BATCH, "optim.name": "sgd", "optim.lr": 0.05, **settings}
     config = with_values(Config(), {**base, **{key.replace("__", "."): value for key, value in changes.items()}})
     dataset = load(data, DataOptions(size=SAMPLES, validation=0))
-    job = assemble(config, parse(f"{words},{REST}"), dataset, team)
+    job = assemble(config, parse(f"{words},device={device},{REST}"), dataset, team)
     feed = job.trainee.feed
     assert 2 * len(feed) == STEPS
     for epoch in range(2):

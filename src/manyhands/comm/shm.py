@@ -52,9 +52,17 @@ class ShmGroup(Group):
         """
         return self.arena.empty(count, dtype)
 
-    def all_reduce_shared(self, copies: Sequence[Tensor], op: Any = dist.ReduceOp.SUM) -> None:
-        """All-reduce without a copy in or out, for what `shared` made or views of it that all ranks took alike."""
-        self._reduce_shared(copies, range(self.world), op, "all_reduce_shared")
+    def all_reduce_shared(self, copies: Sequence[Tensor], op: Any = dist.ReduceOp.SUM) -> Tensor:
+        """All-reduce without a copy in or out, for what `shared` made or views of it that all ranks took alike.
+
+        Gives the result: the first copy, in which all ranks read it; the others stay as they were.
+        """
+        self._reduce_shared(copies, [0], op, "all_reduce_shared")
+        return copies[0]
+
+    def all_reduce_every(self, copies: Sequence[Tensor], op: Any = dist.ReduceOp.SUM) -> None:
+        """The same, but every rank's own copy becomes the result: as many times more is written."""
+        self._reduce_shared(copies, range(self.world), op, "all_reduce_every")
 
     def reduce_scatter_shared(self, copies: Sequence[Tensor], op: Any = dist.ReduceOp.SUM) -> Tensor:
         """Reduce this rank's part only, into this rank's own copy; gives the part (see `parts`)."""

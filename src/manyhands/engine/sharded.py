@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -22,9 +23,11 @@ class Sharded(Alone):
     """One rank's side of it."""
 
     def __init__(self, model: nn.Module, make: Make, clip: float | None, team: Team) -> None:
+        # Said, for on a machine with GPUs torch would take these, even for a model on the CPU.
+        mesh = init_device_mesh(next(model.parameters()).device.type, (team.world,))
         for layer in _units(model):
-            fully_shard(layer)
-        self.fsdp: FSDPModule = fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+        self.fsdp: FSDPModule = fully_shard(model, mesh=mesh)
         self.scale = float(team.world)  # it averages
         super().__init__(model, make([each for each in model.parameters() if each.requires_grad]), clip)
 

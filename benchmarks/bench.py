@@ -1,0 +1,64 @@
+"""What the benchmark scripts share: trainings in processes of their own, and how results are written down."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from manyhands.machine.detect import detect
+from manyhands.runs.run import versions
+
+HERE = Path(__file__).parent
+Result = dict[str, Any]
+
+
+def mnist() -> Path:
+    for folder in os.environ.get("MANYHANDS_DATA", "").split(":"):
+        if (Path(folder) / "mnist").is_dir():
+            return Path(folder) / "mnist"
+    sys.exit("put MNIST's files into a folder mnist and name its parent in MANYHANDS_DATA")
+
+
+def output_of(command: Sequence[object], environment: Mapping[str, str] | None = None) -> Result:
+    """The JSON object that is the last line of what a command prints."""
+    settings = {**os.environ, **(environment or {})}
+    done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=True, env=settings)
+    result: Result = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def train(model: str, data: str, plan: str, *arguments: object) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        out = ("--out", Path(folder) / "run", "--json", "--quiet")
+        command = (sys.executable, "-m", "manyhands", "train", model, "--data", data, "--plan", plan)
+        return output_of((*command, *arguments, *out))
+
+
+def usual(batch: int, seed: int, epochs: int, *arguments: object) -> Result:
+    script = (sys.executable, HERE / "usual_script.py", mnist(), "--batch-size", batch, "--seed", seed)
+    return output_of((*script, "--epochs", epochs, *arguments))
+
+
+def spread(values: Sequence[float], digits: int = 0, scale: float = 1) -> str:
+    values = [scale * value for value in values]
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):,.{digits}f} ± {deviation:,.{digits}f}"
+
+
+def ratio(results: Sequence[Result], base: Sequence[Result]) -> str:
+    """Of the same repeat: what disturbed one of the pair is likely to have disturbed the other."""
+    pairs = zip(results, base, strict=True)
+    return spread([each["samples_per_s"] / other["samples_per_s"] for each, other in pairs], 2)
+
+
+def heading(title: str, repeats: int, *, interleaved: bool = True) -> Iterator[str]:
+    found = versions()
+    yield f"## {title}\n"
+    order = ", interleaved" if interleaved else ""
+    yield f"{detect()}; torch {found['torch']}, Python {found['python']}; n = {repeats}{order}."
+    yield f"`python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}`\n"

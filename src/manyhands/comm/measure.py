@@ -1,0 +1,178 @@
+"""Measure: how long messages take between ranks of this host (`python -m manyhands.comm.measure` is one of them)."""
+
+import json
+import math
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from manyhands.comm import launch, mpirun
+from manyhands.comm.rank import join, place
+from manyhands.errors import MissingPackage, RankError
+from manyhands.files import write_json
+from manyhands.machine.link import Link, fit
+from manyhands.machine.machine import Machine
+from manyhands.machine.process import settle
+from manyhands.progress import say
+
+LARGEST = 2**26  # bytes
+SWEEPS = 3  # over all operations and sizes: what disturbs for some seconds spoils one
+SECONDS = 0.1  # of each size, all sweeps together
+ROUND, ROUNDS = 5e-3, 3  # seconds of one round, so short that most are not disturbed; rounds at least
+TIMEOUT = 60.0  # seconds that a rank waits for another
+LIMIT = 300.0  # seconds of all: an MPI that does not fit mpi4py may wait for ever
+
+Act = Callable[[], object]
+
+
+def backends(machine: Machine) -> list[str]:
+    """Those that can be measured here; says which are left out for want of a package."""
+    found = ["gloo"]
+    if sys.platform.startswith("linux") and platform.machine() in ("x86_64", "AMD64"):
+        found.append("shm")
+    try:
+        mpirun.find()
+        found.append("mpi")
+    except MissingPackage as error:
+        say(f"mpi is left out: {error}")
+    return [*found, "nccl"] if len(machine.gpus) > 1 else found
+
+
+def links(
+    backend: str, world: int, cores: Sequence[int], *, largest: int = LARGEST, seconds: float = SECONDS
+) -> list[Link]:
+    """Start ranks that share out the cores, as a training's ranks do, and measure between them."""
+    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+        out = Path(folder) / "points.json"
+        arguments = [backend, str(out), ",".join(map(str, cores)), str(largest), str(seconds)]
+        if backend == "mpi":
+            mpirun.ranks("manyhands.comm.measure", arguments, world, limit=LIMIT)
+        else:
+            launch.ranks("manyhands.comm.measure", arguments, world)
+        measured = json.loads(out.read_text())
+    return [_link(backend, operation, world, points) for operation, points in measured.items()]
+
+
+def _link(backend: str, operation: str, world: int, pairs: Sequence[Sequence[Any]]) -> Link:
+    points = tuple((int(size), float(taken)) for size, taken in pairs)
+    latency, bandwidth = fit(points)
+    return Link(backend, operation, world, latency, bandwidth, points)
+
+
+def sizes(largest: int) -> list[int]:
+    """4 bytes, and four times as many each time."""
+    return [4**power for power in range(1, 32) if 4**power <= largest]
+
+
+def share(cores: Sequence[int], rank: int, world: int) -> Sequence[int]:
+    """A rank's cores: neighbours, as many for each; all of them where there are more ranks than cores."""
+    each = len(cores) // world
+    return cores[rank * each : (rank + 1) * each] or cores
+
+
+def main(backend: str, out: Path, cores: Sequence[int], largest: int, seconds: float) -> None:
+    """Measure as one rank; the first writes the points of each operation."""
+    here = place()
+    if here is None:
+        raise RankError("a rank did not learn its place: mpirun and mpi4py may belong to different MPIs")
+    mine = share(cores, here.rank, here.world)
+    settle(threads=len(mine), cores=mine, allocator="keep")  # as a training does
+    import torch  # after the process has settled
+    import torch.distributed as dist
+
+    device = "cuda" if backend == "nccl" else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(here.local_rank)
+    join(here, backend, TIMEOUT)
+    best: dict[str, dict[int, float]] = {}
+    for _ in range(SWEEPS):
+        for operation, make in _operations(backend, here.world).items():
+            found, ways = best.setdefault(operation, {}), 2 if operation == "send" else 1
+            for size in sizes(largest):
+                taken = _time(make(size, device), device, seconds / SWEEPS) / ways
+                found[size] = min(found.get(size, math.inf), taken)
+    if here.rank == 0:
+        write_json(out, {operation: list(found.items()) for operation, found in best.items()})
+    dist.destroy_process_group()
+
+
+def _operations(backend: str, world: int) -> dict[str, Callable[[int, str], Act]]:
+    """What is measured: for each operation, how to make the call that is repeated, given bytes and device."""
+    made: dict[str, Callable[[int, str], Act]] = {"all_reduce": _all_reduce}
+    if backend == "shm":
+        made["all_reduce_in_place"] = _all_reduce_in_place
+    if world == 2:  # a message is between two ranks, however many there are
+        made["send"] = _send
+    return made
+
+
+def _all_reduce(size: int, device: str) -> Act:
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.zeros(size // 4, device=device)  # zeros, which no number of sums makes overflow
+    return lambda: dist.all_reduce(tensor)
+
+
+def _all_reduce_in_place(size: int, device: str) -> Act:
+    import torch
+    import torch.distributed as dist
+
+    group: Any = dist.group.WORLD
+    rows = group.shared(size // 4, torch.float32)
+    return lambda: group.all_reduce_shared(rows)
+
+
+def _send(size: int, device: str) -> Act:
+    """A message there and back: when a rank has sent one, the other may still be busy with it."""
+    import torch
+    import torch.distributed as dist
+
+    tensor, rank = torch.zeros(size // 4, device=device), dist.get_rank()
+
+    def act() -> None:
+        for sender in (0, 1):
+            if rank == sender:
+                dist.send(tensor, 1 - rank)
+            else:
+                dist.recv(tensor, 1 - rank)
+
+    return act
+
+
+def _time(act: Act, device: str, seconds: float) -> float:
+    """The best round's mean; in a round all ranks start together and make the call again and again."""
+    import torch
+    import torch.distributed as dist
+
+    def timed(count: int) -> float:
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(count):
+            act()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / count
+
+    timed(1)
+    once = min(timed(1), timed(1))
+    calls = math.ceil(ROUND / once)
+    # The first rank's clock decides for all: they must call equally often.
+    agreed = torch.tensor([calls, max(ROUNDS, int(seconds / calls / once))], device=device)
+    dist.broadcast(agreed, 0)
+    calls, rounds = agreed.tolist()
+    return min(timed(calls) for _ in range(rounds))
+
+
+if __name__ == "__main__":
+    main(
+        sys.argv[1],
+        Path(sys.argv[2]),
+        [int(core) for core in sys.argv[3].split(",")],
+        int(sys.argv[4]),
+        float(sys.argv[5]),
+    )
