@@ -1,6 +1,6 @@
 """How fast ranks of one machine add up their gradients: shared memory beside gloo, in the same processes, in turn.
 
-usage: bandwidth.py [--ranks N] [--repeats R] [--megabytes 1 32 240]
+usage: bandwidth.py [--ranks N] [--repeats R] [--megabytes 1 32 240] [--unpinned]
 
 Bandwidth is the payload of one rank over the time of the slowest rank, fp32. Every repeat times each way for some
 calls, one way after the other; ratios are those of the same repeat.
@@ -34,12 +34,12 @@ SECONDS = 0.4  # of each way in each repeat
 Found = dict[str, dict[str, list[float]]]  # GB/s by megabytes and way
 
 
-def measure(out: Path, repeats: int, sizes: list[float]) -> None:
-    """As one of the ranks."""
+def measure(out: Path, repeats: int, pinned: bool, sizes: list[float]) -> None:
+    """As one of the ranks; pinned to its cores, as a training's ranks are."""
     here = place()
     assert here is not None
     cores = deal(detect(), here.world)[here.rank]
-    settle(threads=len(cores), cores=cores, allocator="keep")
+    settle(threads=len(cores), cores=cores if pinned else None, allocator="keep")
     import torch
     import torch.distributed as dist
 
@@ -107,10 +107,11 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=detect().physical_cores)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 32, 240])
+    parser.add_argument("--unpinned", action="store_true", help="let the kernel place the ranks")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        arguments = [str(out), str(options.repeats), *map(str, options.megabytes)]
+        arguments = [str(out), str(options.repeats), str(int(not options.unpinned)), *map(str, options.megabytes)]
         ranks("bandwidth", arguments, options.ranks, environment={"PYTHONPATH": f"{HERE}:{HERE.parent / 'src'}"})
         for line in report(json.loads(out.read_text()), options.ranks, options.repeats):
             print(line, flush=True)
@@ -120,4 +121,4 @@ if __name__ == "__main__":
     if place() is None:
         main()
     else:
-        measure(Path(sys.argv[1]), int(sys.argv[2]), [float(each) for each in sys.argv[3:]])
+        measure(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", [float(each) for each in sys.argv[4:]])

@@ -71,8 +71,9 @@ def take_turns(ways: dict[str, Run], repeats: int) -> dict[str, list[Result]]:
     for repeat in range(repeats):
         for name, run in ways.items():
             results[name].append(run(repeat))
-            rate = results[name][-1]["samples_per_s"]
-            print(f"repeat {repeat + 1} of {repeats}: {name}: {rate:,.0f}", file=sys.stderr, flush=True)
+            last = results[name][-1]
+            told = f"{last['samples_per_s']:,.0f} samples/s, {100 * last['test_accuracy']:.2f} %"
+            print(f"repeat {repeat + 1} of {repeats}: {name}: {told}", file=sys.stderr, flush=True)
     return results
 
 

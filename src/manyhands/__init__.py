@@ -10,6 +10,10 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "fit": "manyhands.runs.fit",
+    "parallelize": "manyhands.runs.own_loop",
+    "mean_over_ranks": "manyhands.runs.own_loop",
+    "rank": "manyhands.runs.own_loop",
+    "world": "manyhands.runs.own_loop",
     "Plan": "manyhands.plan.plan",
     "Timeline": "manyhands.timeline",
     "ManyhandsError": "manyhands.errors",

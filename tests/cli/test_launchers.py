@@ -1,12 +1,78 @@
-"""Inside another launcher a plan of several ranks is refused before anything starts."""
+"""Inside torchrun and mpirun a plan joins the ranks that are there, and refuses to where the numbers do not fit."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 
-def test_inside_torchrun(manyhands, monkeypatch, tmp_path: Path) -> None:
+from conftest import mpirun_command
+from manyhands.runs import store
+
+ORDER = (
+    "train",
+    "mlp",
+    "--data",
+    "synthetic:1x10x10,4",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "1",
+    "--set",
+    "data.size=200",
+)
+REST = "precision=fp32,layout=contiguous,compile=off"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+def started(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+
+
+def by(launcher: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    if launcher == "torchrun":
+        return started([*TORCHRUN, "2", "-m", "manyhands", *map(str, arguments)])
+    return started([*mpirun_command(), "-n", "2", sys.executable, "-m", "manyhands", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(("launcher", "backend"), [("torchrun", "shm"), ("torchrun", "gloo"), ("mpirun", "mpi")])
+def test_joins(manyhands, tmp_path: Path, launcher: str, backend: str) -> None:
+    """One run, of two ranks, that says its result once: that of the ranks that manyhands starts itself."""
+    plan = f"data:2,backend={backend},{REST}"
+    joined = by(launcher, *ORDER, "--plan", plan, "--out", tmp_path / "joined", "--json", "-q")
+    assert joined.returncode == 0, joined.stderr
+    result = json.loads(joined.stdout)  # one object, of one rank
+    run = store.load(tmp_path / "joined")
+    assert run.status == "finished"
+    assert [rank["rank"] for rank in run.record["ranks"]] == [0, 1]
+    assert len({rank["pid"] for rank in run.record["ranks"]}) == 2
+    said = manyhands(*ORDER, "--plan", f"data:2,backend=shm,{REST}", "--out", tmp_path / "own", "--json", "-q")
+    assert result["final_loss"] == pytest.approx(said.json["final_loss"], rel=1e-5)
+    assert result["test_accuracy"] == said.json["test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [("data:3", "plan data:3 has 3 ranks, 2 were started"), ("serial", "runs in one process, 2 were started")],
+)
+def test_numbers_that_do_not_fit(manyhands, monkeypatch, tmp_path: Path, plan: str, words: str) -> None:
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
-    said = manyhands("train", "mlp", "--data", "synthetic:4,2", "--plan", "data:2", "--out", tmp_path / "run", "-q")
+    said = manyhands(*ORDER, "--plan", plan, "--out", tmp_path / "run", "-q")
     assert said.code == 2
-    assert "without torchrun" in said.error
+    assert words in said.error
     assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_that_the_first_rank_finds_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    done = by("torchrun", *ORDER, "--plan", f"data:2,{REST}", "--out", tmp_path / "taken", "-q")
+    assert done.returncode != 0
+    assert f"{tmp_path / 'taken'}" in done.stderr
+    assert [each.name for each in (tmp_path / "taken").iterdir()] == ["file"]

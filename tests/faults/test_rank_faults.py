@@ -1,14 +1,17 @@
 """Ranks that are killed: the command ends with their name, nothing is left, and a resumed run loses nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from conftest import mpirun_command
 from manyhands.runs import store
 
 PLAN = "data:2,precision=fp32,layout=contiguous,compile=off"
@@ -30,7 +33,7 @@ def wait_for(condition, seconds: float = 90) -> None:
 
 
 def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
-    """A training that has written two checkpoints."""
+    """A training that has written two checkpoints. Of an option that is said twice the last holds."""
     command = [sys.executable, "-m", "manyhands", *ARGUMENTS, *EVERY, *map(str, more), "--out", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(list(folder.glob("checkpoints/step-*"))) >= 2 or process.poll() is not None)
@@ -42,10 +45,15 @@ def pids(folder: Path) -> list[int]:
     return [rank["pid"] for rank in store.load(folder).record["ranks"]]
 
 
-def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_path: Path) -> None:
-    whole = manyhands(*ARGUMENTS, *EVERY, "--out", tmp_path / "whole", "-q")
+RESUMED = ("", "backend=gloo", "compress=powersgd", "backend=gloo,shard=optimizer", "shard=full")
+
+
+@pytest.mark.parametrize("options", RESUMED)
+def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_path: Path, options: str) -> None:
+    plan = ("--plan", f"{PLAN},{options}".rstrip(","))
+    whole = manyhands(*ARGUMENTS, *EVERY, *plan, "--out", tmp_path / "whole", "-q")
     assert whole.code == 0, whole.err
-    process = start(tmp_path / "killed", "--epochs", 40)
+    process = start(tmp_path / "killed", "--epochs", 40, *plan)
     ranks = pids(tmp_path / "killed")
     os.kill(ranks[1], signal.SIGKILL)
     _, errors = process.communicate(timeout=10)
@@ -59,6 +67,40 @@ def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_pa
     said = manyhands("train", "--resume", tmp_path / "killed", "--json")
     assert said.code == 0, said.err
     assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
+
+
+def test_a_killed_rank_of_mpi_is_named(tmp_path: Path) -> None:
+    mpirun_command()
+    process = start(tmp_path / "run", "--epochs", 400, "--plan", f"{PLAN},backend=mpi")
+    ranks = pids(tmp_path / "run")
+    before = set(Path("/dev/shm").glob("mpich_shm_*"))
+    os.kill(ranks[1], signal.SIGKILL)
+    _, errors = process.communicate(timeout=10)
+    for left in before & set(Path("/dev/shm").glob("mpich_shm_*")):
+        left.unlink()  # MPICH's own, which it leaves when a rank is killed
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
+    assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_rank_that_hangs_is_named(tmp_path: Path, backend: str, late: int) -> None:
+    if backend == "mpi":
+        mpirun_command()
+    process = start(
+        tmp_path / "run", "--epochs", 400, "--plan", f"{PLAN},backend={backend}", "--set", "train.timeout=4"
+    )
+    stopped = pids(tmp_path / "run")[late]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        _, errors = process.communicate(timeout=90)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGKILL)
+    assert process.returncode == 1
+    waited = rf"rank {1 - late} failed: rank {1 - late} waited 4 s in \w+.* for rank {late}, which did not come"
+    assert re.search(waited, errors.splitlines()[-1]), errors
 
 
 def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:

@@ -49,11 +49,11 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 
 def same_as_one_device(
-    backend: str, rank: int, world: int, model: str, options: str, changes: dict[str, object]
+    backend: str, rank: int, world: int, model: str, options: str, changes: dict[str, object], axis: str = "data"
 ) -> None:
     """Parameters and buffers within the limit of one device's, and the same to the bit on all ranks."""
     precision = "fp64" if "fp64" in options else "fp32"
-    many = steps(model, f"data:{world},backend={backend},{options}", Team(rank, world), **changes)
+    many = steps(model, f"{axis}:{world},backend={backend},{options}", Team(rank, world), **changes)
     weights = many.trainee.exchange.weights()
     one = steps(model, f"serial,precision={precision}", Team(), **changes).trainee.exchange.weights()
     far = {name: distance(tensor, one[name]) for name, tensor in weights.items()}

@@ -17,6 +17,11 @@ def test_parameters(pools: Any, model: str, precision: str, backend: str, world:
     pools(backend).run(CASE, backend, world, model, f"precision={precision}", {})
 
 
+def test_the_usual_ddp(pools: Any) -> None:
+    """The reference `ddp:N` trains the same; without batch norm, which it leaves to each rank."""
+    pools("gloo").run(CASE, "gloo", 3, "convnet", "precision=fp64", {}, "ddp")
+
+
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("shard", ["optimizer", "full"])
 @pytest.mark.parametrize("model", ["alexnet", "text"])

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from manyhands.cli import options, output
-from manyhands.errors import ConfigError
+from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import compare as comparison
@@ -21,6 +21,10 @@ def compare(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Trainings of each plan, interleaved.")] = "3",
+    affinity: Annotated[
+        list[str] | None,
+        typer.Option("--affinity", metavar="CORES", help="Every plan on these cores: 0,1 or 0;1 or auto. Repeatable."),
+    ] = None,
     seed: options.Seed = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
@@ -34,11 +38,15 @@ def compare(
     plans = [(words, parse(words)) for words in dict.fromkeys(plan)]
     if not repeats.isdecimal() or int(repeats) < 1:
         raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
+    for words, each in plans:
+        if affinity and each.cores is not None:
+            raise PlanError(f"--affinity {affinity[0]}: plan {words} names its cores itself; leave one of the two out")
     machine = detect()
-    for _, each in plans:  # refuse what cannot run before anything is trained
-        settle_early(each, order, machine)
+    variants = comparison.by_affinity([each.strip() for each in affinity or []])
+    for case in comparison.cases(order, plans, variants):  # refuse what cannot run before anything is trained
+        settle_early(case.plan, case.config, machine)
     folder = store.new_folder(out, f"compare-{model.rpartition(':')[2]}")
-    result = comparison.compare(order, plans, int(repeats), folder)
+    result = comparison.compare(order, plans, int(repeats), folder, variants)
     if output.wants_json():
         output.emit(result)
     else:
@@ -49,7 +57,9 @@ def compare(
 def show(result: dict[str, Any]) -> None:
     """The table of a comparison."""
     columns = ["plan", "samples/s", "speed-up", "training seconds", "test accuracy", "n"]
-    output.table(columns, [_row(row) for row in result["rows"]])
+    sends = any(row["sent_bytes_per_step"] for row in result["rows"])
+    table = [[*_row(row), *([output.sent(row)] if sends else [])] for row in result["rows"]]
+    output.table([*columns, *(["sent a step"] if sends else [])], table)
     for row in result["rows"]:
         if row["failed"]:
             print(f"{row['plan']} failed: {row['failed']}")

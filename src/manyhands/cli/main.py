@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from manyhands.cli import compare, data, demo, deploy, inspect, output, train
+from manyhands.cli import compare, data, demo, deploy, inspect, launch, output, probe, study, train
 from manyhands.errors import ManyhandsError
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
@@ -32,6 +32,9 @@ app.command("runs")(inspect.runs)
 app.command("show")(inspect.show)
 app.command("predict")(deploy.predict)
 app.command("export")(deploy.export)
+app.command("probe")(probe.probe)
+app.command("study")(study.study)
+app.command("launch", context_settings=launch.SETTINGS)(launch.launch)
 
 
 def main() -> None:
@@ -42,7 +45,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command line: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
-    if "--json" in arguments:
+    if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:  # then come a script's own
         output.set_output(as_json=True, quiet=False)  # so that errors of the parser are JSON too
     try:
         result = app(arguments, standalone_mode=False)
@@ -52,7 +55,8 @@ def run(arguments: list[str]) -> int:
     except ManyhandsError as error:
         return output.fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return output.fail("interrupted; what a run has reached is kept: manyhands train --resume RUN", INTERRUPTED)
+        kept = "" if arguments[:1] == ["launch"] else "; what a run has reached is kept: manyhands train --resume RUN"
+        return output.fail(f"interrupted{kept}", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

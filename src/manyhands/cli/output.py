@@ -72,6 +72,14 @@ def fail(message: str, exit_code: int) -> int:
     return exit_code
 
 
+def sent(row: Mapping[str, Any]) -> str:
+    """What a rank sends of its gradients in a step, and how many times fewer bytes that are for compression."""
+    if row["sent_bytes_per_step"] is None:
+        return "–"
+    fewer = row["compression_ratio"]
+    return f"{row['sent_bytes_per_step'] / 1e6:,.3f} MB" + (f" (1/{fewer:.1f})" if fewer > 1.01 else "")
+
+
 def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.2f} %"
 

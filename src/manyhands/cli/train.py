@@ -70,4 +70,5 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("samples/s, steady state", output.number(result["samples_per_s"])),
         ("seconds", f"{seconds['total']:.1f} ({apart})"),
         ("peak memory", f"{result['peak_memory_mb']:,.0f} MB"),
+        *([("gradients sent a step", output.sent(result))] if result.get("sent_bytes_per_step") else []),
     ]

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm.rank import PARENT
+from manyhands.comm.rank import NOTES, PARENT, SHOWN
 from manyhands.errors import RankError
 
-SHUTDOWN = 3  # seconds that ranks have to end once one has failed
 PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
+TAIL = 50  # lines of a rank's log that are shown when it fails
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -55,11 +55,13 @@ def ranks(
     *,
     restarts: int = 0,
     environment: Mapping[str, str] | None = None,
+    shown: bool = False,
 ) -> None:
     """Run `python -m module arguments…` as `world` ranks on this host, on PyTorch's elastic agent, to their end.
 
     The first rank that fails ends them all; up to `restarts` times all start again. An interruption (Ctrl-C)
-    is passed on when all have ended. Should this process be killed, the kernel ends the ranks.
+    is passed on when all have ended. Should this process be killed, the kernel ends the ranks. What they print is
+    dropped, or, with `shown`, the first rank's goes to this process's own output, at once.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -68,14 +70,16 @@ def ranks(
     settings = {
         # Restarted ranks would else find the keys of those that died in the agent's own store, and hang.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN),
         "OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // world, 1)),
         **(environment or {}),
         PARENT: str(os.getpid()),
     }
     interrupted = failed = None
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder, _environment(settings), _quiet_agent():
-        logs = DefaultLogsSpecs(folder, Std.ALL)
+        if shown:
+            os.environ.update(speaking(folder))
+        # To `tee`, torch reads the files again, by lines, ten times a second: no progress bar would live through that.
+        logs = DefaultLogsSpecs(folder, Std.NONE if shown else Std.ALL)
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -92,7 +96,9 @@ def ranks(
         try:
             elastic_launch(config, sys.executable)("-m", "manyhands.comm.rank", module, *arguments)
         except ChildFailedError as error:
-            failed = _first_failure(error.failures, Path(folder))
+            rank = _first_failed(error.failures, Path(folder))
+            failed = _failure(rank, error.failures[rank].exitcode, Path(folder))
+            show_log(Path(folder), rank)
         except SignalException as error:
             interrupted = error.sigval
     if failed is not None:
@@ -101,11 +107,31 @@ def ranks(
         signal.raise_signal(interrupted)
 
 
-def _first_failure(failures: Mapping[int, Any], folder: Path) -> str:
-    """One line about the rank that failed first, of those that the agent found and those that it then ended itself."""
+def speaking(folder: str) -> dict[str, str]:
+    """The environment of ranks of which the first speaks; unbuffered, for it may be ended at any time."""
+    return {SHOWN: "1", NOTES: folder, "PYTHONUNBUFFERED": "1"}
 
-    def errors(rank: int) -> Path:
-        return max(folder.glob(f"*/attempt_*/{rank}/stderr.log"), key=lambda path: path.stat().st_mtime_ns)
+
+def show_log(folder: Path, rank: int) -> None:
+    """The end of what a rank other than the first, one that speaks itself, has said of its errors."""
+    if (log := folder / f"{rank}.log").exists():
+        for line in log.read_text(errors="replace").splitlines()[-TAIL:]:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _errors(rank: int, folder: Path) -> Path | None:
+    """The file that says why a rank failed: its note, else what it printed last, unless that was shown."""
+    notes = list(folder.glob(f"{rank}.error"))
+    logs = [*folder.glob(f"{rank}.log"), *folder.glob(f"*/attempt_*/{rank}/stderr.log")]
+    return max(notes or logs, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def _first_failed(failures: Mapping[int, Any], folder: Path) -> int:
+    """The rank that failed first, of those that the agent found and those that it then ended itself."""
+
+    def wrote(rank: int) -> int:
+        path = _errors(rank, folder)
+        return path.stat().st_mtime_ns if path else 0
 
     first = min(failure.timestamp for failure in failures.values())
     # The agent's clock counts whole seconds, in which others fail for want of the first: a rank that was killed
@@ -114,16 +140,21 @@ def _first_failure(failures: Mapping[int, Any], folder: Path) -> str:
         rank: (
             failure.exitcode == -signal.SIGTERM or failure.timestamp > first + 1,
             failure.exitcode > 0,
-            errors(rank).stat().st_mtime_ns,
+            wrote(rank),
         )
         for rank, failure in failures.items()
     }
-    rank = min(order, key=lambda rank: order[rank])
-    code = failures[rank].exitcode
+    return min(order, key=lambda rank: order[rank])
+
+
+def _failure(rank: int, code: int, folder: Path) -> str:
+    """One line about it."""
     if code < 0:
         return f"rank {rank} was killed (signal {-code})"
     # Torch writes "[rank1]: " before each line of a traceback, and warnings ("[W…") after it.
-    lines = [PREFIX.sub("", line).strip() for line in errors(rank).read_text(errors="replace").splitlines()]
+    path = _errors(rank, folder)
+    text = path.read_text(errors="replace") if path else ""
+    lines = [PREFIX.sub("", line).strip() for line in text.splitlines()]
     said = [line for line in lines if line and not line.startswith("[W")]
     return f"rank {rank} failed: {said[-1] if said else f'exit code {code}'}"
 

@@ -47,10 +47,9 @@ class Replicated(Alone):
             self.ddp = DistributedDataParallel(model, device_ids=where)
             self.scale = float(team.world)  # it averages
         else:
-            # Buffers are the same on all ranks anyway: batch norm sees the whole batch.
-            self.ddp = DistributedDataParallel(
-                model, device_ids=where, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            self.ddp = DistributedDataParallel(model, device_ids=where, gradient_as_bucket_view=True)
+            # The same on all ranks anyway: batch norm sees the whole batch. (As an argument, torch 2.13 warns of it.)
+            self.ddp.broadcast_buffers = False
             assert self.compression is not None
             self.ddp.register_comm_hook(self.compression, Compression.hook)
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]

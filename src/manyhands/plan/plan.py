@@ -33,6 +33,20 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
 }
 
 
+# Options that only some axes obey.
+RANKS = ("ddp", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")
+USES: dict[str, tuple[str, ...]] = {
+    "backend": RANKS,
+    "compress": RANKS,
+    "shard": ("data",),
+    "microbatches": ("pipeline",),
+    "schedule": ("pipeline",),
+    "balance": ("pipeline",),
+    "recompute": ("pipeline",),
+    "consistency": ("data", "server", "local", "gossip"),
+    "staleness": ("data", "server", "gossip"),
+    "every": ("local",),
+}
 BY_RANK = ("cores", "loader_cores")  # lists of cores, which only a file can say
 
 
@@ -70,6 +84,16 @@ class Plan:
             value = getattr(self, name)
             if value is not None:
                 check_option(name, value)
+                self._check_use(name, value)
+
+    def _check_use(self, name: str, value: Any) -> None:
+        """An option that the axes have no use for would be obeyed by nobody."""
+        names = {axis.name for axis in self.axes}
+        if name in USES and not names & {*USES[name], "auto"}:
+            raise PlanError(
+                f"plan option {name}={value} has no use in plan {self.name}: it is for {', '.join(USES[name])}; "
+                "leave it out"
+            )
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,33 +15,67 @@ from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import store
-from manyhands.runs.config import Config
+from manyhands.runs.config import Config, with_values
+
+Variants = Mapping[str, Mapping[str, Any]]  # by name, what is changed in the config
 
 MEASURES = ("samples_per_s", "train_seconds", "test_accuracy")
+SENT = ("sent_bytes_per_step", "compression_ratio")  # None where nothing is sent, or nobody counts
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes one row: a plan and the config that it trains with."""
+
+    label: str
+    plan: Plan
+    config: Config
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of the comparison: a plan, as it was written, and the number of the repeat."""
+    """One training of the comparison: a case, and the number of the repeat."""
 
-    plan: Plan
-    label: str
+    case: Case
     repeat: int
     folder: Path
 
+    @property
+    def label(self) -> str:
+        return self.case.label
 
-def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out: Path) -> dict[str, Any]:
-    """Train every plan `repeats` times, A B A B, each in a fresh process; repeat r uses seed + r in all plans."""
+
+def cases(config: Config, plans: Sequence[tuple[str, Plan]], variants: Variants | None = None) -> list[Case]:
+    """Every plan, as it was written, with every variant of the config."""
+    if not variants:
+        return [Case(label, plan, config) for label, plan in plans]
+    return [
+        Case(f"{label} @ {name}", plan, with_values(config, changes))
+        for label, plan in plans
+        for name, changes in variants.items()
+    ]
+
+
+def by_affinity(sets: Sequence[str]) -> Variants:
+    """A variant for each set of cores."""
+    return {each: {"cpu.affinity": each} for each in sets}
+
+
+def compare(
+    config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out: Path, variants: Variants | None = None
+) -> dict[str, Any]:
+    """Train every case `repeats` times, A B A B, each in a fresh process; repeat r uses seed + r in all cases."""
+    every = cases(config, plans, variants)
     cells = [
-        Cell(plan, label, repeat, out / f"{number}-{plan.name.replace(':', '').replace(',', '-')}-r{repeat}")
+        Cell(case, repeat, out / f"{number}-{case.plan.name.replace(':', '').replace(',', '-')}-r{repeat}")
         for repeat in range(repeats)
-        for number, (label, plan) in enumerate(plans)
+        for number, case in enumerate(every)
     ]
     done: list[tuple[Cell, store.Run]] = []
     for number, cell in enumerate(cells):
         say(f"{number + 1} of {len(cells)}: {cell.label}, repeat {cell.repeat + 1}")
-        done.append((cell, _train(config, cell, f"{number + 1} of {len(cells)} {cell.label}")))
-        if len(done) == len(plans) and all(run.status != "finished" for _, run in done):
+        done.append((cell, _train(cell, f"{number + 1} of {len(cells)} {cell.label}")))
+        if len(done) == len(every) and all(run.status != "finished" for _, run in done):
             error = _error_of(done[0][1])
             if error.exit_code == 2:  # bad input leaves nothing behind
                 for each in done:
@@ -49,14 +83,15 @@ def compare(config: Config, plans: Sequence[tuple[str, Plan]], repeats: int, out
                 with suppress(OSError):
                     out.rmdir()
             raise error
-    comparison = {"rows": rows(done, [label for label, _ in plans]), "out": str(out)}
+    comparison = {"rows": rows(done, [case.label for case in every]), "out": str(out)}
     write_json(out / "compare.json", comparison)
     return comparison
 
 
-def _train(config: Config, cell: Cell, title: str) -> store.Run:
+def _train(cell: Cell, title: str) -> store.Run:
+    config = cell.case.config
     seeded = replace(config, train=replace(config.train, seed=config.train.seed + cell.repeat))
-    run = runs.begin(seeded, cell.plan, cell.folder)
+    run = runs.begin(seeded, cell.case.plan, cell.folder)
     with bar(title, 100, "%") as shown, runs.watched(run.folder, shown):
         code, errors = in_fresh_process("manyhands.runs.worker", str(run.folder))
     run = store.load(run.folder)
@@ -74,7 +109,7 @@ def _error_of(run: store.Run) -> InputError | RunError:
 
 
 def rows(done: Sequence[tuple[Cell, store.Run]], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a plan, in the order given; speed-up is over the first row."""
+    """One row a case, in the order given; speed-up is over the first row."""
     table: list[dict[str, Any]] = []
     for label in labels:
         mine = [run for cell, run in done if cell.label == label]
@@ -90,6 +125,7 @@ def rows(done: Sequence[tuple[Cell, store.Run]], labels: Sequence[str]) -> list[
                 "plan": label,
                 **{name: mean_and_std(measures[name]) for name in MEASURES},
                 "bound": results[0]["plan"] if results else None,
+                **{key: results[0].get(key) if results else None for key in SENT},
                 "n": len(results),
                 "failed": failed,
                 "runs": [str(run.folder) for run in mine],

@@ -3,7 +3,7 @@
 import platform
 from dataclasses import replace
 
-from manyhands.comm.rank import Place
+from manyhands.comm.rank import Place, is_pinned
 from manyhands.errors import PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
@@ -85,7 +85,8 @@ def _pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) ->
     if plan.cores is None and config.cpu.affinity is not None:
         plan = replace(plan, cores=affinity.parse(config.cpu.affinity, machine, ranks))
     elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
-        plan = replace(plan, cores=affinity.deal(machine, ranks))
+        mine = tuple(core.id for core in machine.cores)
+        plan = replace(plan, cores=(mine,) * ranks if here and is_pinned() else affinity.deal(machine, ranks))
     if plan.cores is None:
         return plan
     if len(plan.cores) != ranks:

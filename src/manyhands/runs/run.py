@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm import launch, mpirun
-from manyhands.comm.rank import Place, join, place
+from manyhands.comm.rank import Place, join, leave, place
 from manyhands.data.known import KNOWN
 from manyhands.errors import InputError, ManyhandsError, RankError, RunError
 from manyhands.machine.detect import detect
+from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import Bar, bar, logged_to
@@ -33,9 +34,9 @@ from manyhands.runs.early import settle_early
 PACKAGES = ("manyhands", "torch", "numpy", "safetensors")
 
 
-def begin(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
-    """Check what can be checked before any work, and make the run's folder."""
-    machine = detect()
+def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machine: Machine | None = None) -> store.Run:
+    """Check what can be checked before any work, and make the run's folder; `machine` as it was before pinning."""
+    machine = machine or detect()
     plan = settle_early(plan, config, machine, place())
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
@@ -156,6 +157,7 @@ def work(run: store.Run, *, resume: bool = False) -> store.Run:
             result = train(run, order_of(run), plan, team, resume=resume, started=started)
         except RuntimeError as error:
             raise named(error, order_of(run).train.timeout) or error from error
+        leave()
     return store.load(run.folder).update(status="finished", result=result) if rank == 0 else run
 
 
@@ -220,14 +222,16 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
 
 def _join_new(config: Config, plan: Plan, out: Path | None, command: str, here: Place) -> store.Run:
     """As one of the ranks that another launcher has started: the first makes the folder and tells it the others."""
-    enter(settle_early(plan, config, detect(), here), config, here)
+    machine = detect()
+    plan = settle_early(plan, config, machine, here)
+    enter(plan, config, here)
     from manyhands.engine.team import Team
 
     team, made = Team(here.rank, here.world), None  # type: tuple[Team, Path | InputError | None]
     if team.leads:
         try:
             again = here.restarts > 0 and out is not None and (out / "run.json").exists()
-            made = out if again else begin(config, plan, out, command).folder
+            made = out if again else begin(config, plan, out, command, machine).folder
         except InputError as error:
             made = error
     made = team.told(made)
