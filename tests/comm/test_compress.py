@@ -10,7 +10,10 @@ from manyhands.comm.compress import Compression, largest
 from manyhands.errors import PlanError
 
 
-@pytest.mark.parametrize(("backend", "world"), [("gloo", 2), ("gloo", 3), ("shm", 2), ("shm", 3), ("mpi", 2)])
+@pytest.mark.parametrize(
+    ("backend", "world"),
+    [("gloo", 2), ("gloo", 3), ("shm", 2), ("shm", 3), pytest.param("mpi", 2, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("case", [case.__name__ for case in cases.ALL])
 def test_case(pools: Any, case: str, backend: str, world: int) -> None:
     pools(backend).run(f"comm.compress_cases:{case}", backend, world)

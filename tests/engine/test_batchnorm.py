@@ -12,7 +12,10 @@ from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 
 
-@pytest.mark.parametrize(("backend", "world"), [("gloo", 2), ("gloo", 3), ("shm", 2), ("shm", 3), ("mpi", 2)])
+@pytest.mark.parametrize(
+    ("backend", "world"),
+    [("gloo", 2), ("gloo", 3), ("shm", 2), ("shm", 3), pytest.param("mpi", 2, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("case", [case.__name__ for case in cases.CASES])
 def test_as_one_device(pools: Any, case: str, backend: str, world: int) -> None:
     pools(backend).run("engine.norm_cases:run", backend, world, case)

@@ -45,7 +45,12 @@ def pids(folder: Path) -> list[int]:
     return [rank["pid"] for rank in store.load(folder).record["ranks"]]
 
 
-RESUMED = ("", "backend=gloo", "compress=powersgd", "backend=gloo,shard=optimizer", "shard=full")
+LONG = pytest.mark.long
+RESUMED = (
+    "",
+    "compress=powersgd",
+    *(pytest.param(each, marks=LONG) for each in ("backend=gloo", "backend=gloo,shard=optimizer", "shard=full")),
+)
 
 
 @pytest.mark.parametrize("options", RESUMED)
@@ -83,8 +88,14 @@ def test_a_killed_rank_of_mpi_is_named(tmp_path: Path) -> None:
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
-@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize(
+    ("backend", "late"),
+    [
+        ("gloo", 1),
+        ("mpi", 1),
+        *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("shm", 0), ("shm", 1), ("mpi", 0))),
+    ],
+)
 def test_a_rank_that_hangs_is_named(tmp_path: Path, backend: str, late: int) -> None:
     if backend == "mpi":
         mpirun_command()

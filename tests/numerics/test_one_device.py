@@ -7,10 +7,16 @@ import pytest
 from numerics.cases import LIMIT, MODELS, apart
 
 CASE = "numerics.cases:same_as_one_device"
+# `make test` takes some of them, `make test-long` all.
+SHORT = {("gloo", 3), ("shm", 2), ("shm", 4), ("mpi", 2)}
+GROUPS = [
+    pytest.param(backend, world, marks=() if (backend, world) in SHORT else pytest.mark.long)
+    for backend in ("gloo", "shm", "mpi")
+    for world in (1, 2, 3, 4)
+]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
-@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
+@pytest.mark.parametrize(("backend", "world"), GROUPS)
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters(pools: Any, model: str, precision: str, backend: str, world: int) -> None:

@@ -117,6 +117,6 @@ def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 def lay_out(optimizer: torch.optim.Optimizer) -> None:
     """Lay a loaded state out in memory as its parameters are: fused kernels walk both in memory order."""
     for parameter, values in optimizer.state.items():
-        for key, value in values.items():
+        for key, value in (values or {}).items():  # none of a parameter that another rank keeps (ZeRO)
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
