@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,9 @@ def mnist() -> Path:
     sys.exit("put MNIST's files into a folder mnist and name its parent in MANYHANDS_DATA")
 
 
-def output_of(command: Sequence[object], environment: Mapping[str, str] | None = None) -> Result:
+def output_of(command: Sequence[object]) -> Result:
     """The JSON object that is the last line of what a command prints."""
-    settings = {**os.environ, **(environment or {})}
-    done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=True, env=settings)
+    done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=True)
     result: Result = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 

@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import StorageError
+from manyhands.errors import InputError, StorageError
 
 
 def home() -> Path:
@@ -19,6 +20,18 @@ def home() -> Path:
     if named := os.environ.get("MANYHANDS_HOME"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manyhands"
+
+
+def read_toml(path: Path, what: str, error: type[InputError], repair: str) -> dict[str, Any]:
+    """The table of a user's file; `what` it is and how to `repair` its absence are for the one line of an error."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise error(f"there is no {what} file {path}: {repair}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+        raise error(f"{path} is not a TOML file: {reason}") from None
+    except OSError as reason:
+        raise error(f"cannot read the {what} file {path}: {reason.strerror}") from None
 
 
 @contextmanager

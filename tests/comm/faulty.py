@@ -29,6 +29,6 @@ if here.rank == 1:
     if mode == "kill" or (mode == "kill once" and here.restarts == 0):
         os.kill(os.getpid(), signal.SIGKILL)
 if mode == "linger":
-    time.sleep(60)
+    time.sleep(60)  # until it is ended; not for ever, should that fail
 dist.all_reduce(total)
 dist.destroy_process_group()

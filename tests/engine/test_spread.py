@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
-from manyhands.engine.shares import NOW, SharedLoader, share_of
+from manyhands.engine.shares import NOW, SharedLoader, cut
 from manyhands.engine.spread import Spread
 from manyhands.engine.team import Team
 from manyhands.errors import DataError, ModelError
@@ -19,7 +19,7 @@ from manyhands.plan.words import parse
 def test_a_batch_is_dealt_out_evenly() -> None:
     for size in range(1, 9):
         batch = list(range(size))
-        parts, shares = zip(*(share_of(batch, rank, 3) for rank in range(3)), strict=True)
+        parts, shares = zip(*(cut(batch, rank, 3) for rank in range(3)), strict=True)
         assert [row for part, share in zip(parts, shares, strict=True) for row in part[: share.mine]] == batch
         assert sum(share.weight for share in shares) == pytest.approx(1)
         assert {share.most for share in shares} == {max(share.mine for share in shares)}

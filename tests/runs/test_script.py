@@ -208,7 +208,7 @@ if os.environ["RANK"] == sys.argv[1]:
             sys.exit("no such file")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
+time.sleep(60)  # until it is ended; not for ever, should that fail
 """
 
 
@@ -233,7 +233,7 @@ def test_a_failing_rank_is_named(manyhands, written: Written, rank: int, how: st
 LINGERS = """
 import os, pathlib, sys, time
 pathlib.Path(sys.argv[1], f"{os.getpid()}.pid").touch()
-time.sleep(60)
+time.sleep(60)  # until it is ended; not for ever, should that fail
 """
 
 

@@ -69,6 +69,12 @@ def part_of(batch: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64
     return np.array_split(batch, world)[rank]
 
 
+def share_of(whole: int, rank: int, world: int) -> Share:
+    """How much `part_of` gives a rank of so many samples."""
+    each, left = divmod(whole, world)
+    return Share(each + (rank < left), whole, each + (left > 0))
+
+
 class Batches:
     """Which rows are in which batch: shuffled by seed and epoch, or in order when `seed` is None."""
 
@@ -79,9 +85,7 @@ class Batches:
         return -(-self.length // self.size)
 
     def share(self, number: int) -> Share:
-        whole = min(self.size, self.length - number * self.size)
-        each, left = divmod(whole, self.world)
-        return Share(each + (self.rank < left), whole, each + (left > 0))
+        return share_of(min(self.size, self.length - number * self.size), self.rank, self.world)
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         return np.arange(self.length) if self.seed is None else order(self.length, self.seed, epoch)

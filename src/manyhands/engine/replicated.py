@@ -54,7 +54,7 @@ class Replicated(Alone):
             self.ddp.register_comm_hook(self.compression, Compression.hook)
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if shard:
-            self.zero = _zero(trainable, make)
+            self.zero = zero(trainable, make)
         super().__init__(model, self.zero or make(trainable), clip)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -86,7 +86,8 @@ class Replicated(Alone):
         return (self.compression.sent_bytes, self.compression.plain_bytes) if self.compression else None
 
 
-def _zero(parameters: list[nn.Parameter], make: Make) -> "ZeroRedundancyOptimizer":
+def zero(parameters: list[Any], make: Callable[..., torch.optim.Optimizer]) -> "ZeroRedundancyOptimizer":
+    """An optimizer of which each rank keeps a part of the state, made of parameters or groups of them."""
     with warnings.catch_warnings():  # of torch about itself: it still scripts its functional optimizers
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch.distributed.optim import ZeroRedundancyOptimizer  # a second, for this alone

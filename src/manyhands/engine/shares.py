@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from manyhands.data.feed import Share
+from manyhands.data.feed import Share, share_of
 from manyhands.engine.team import Team
 from manyhands.errors import DataError
 
@@ -40,11 +40,11 @@ class Now:
 NOW = Now()
 
 
-def share_of(batch: Sequence[Any], rank: int, world: int) -> tuple[list[Any], Share]:
-    """One rank's part of a global batch; sizes differ by at most one sample."""
-    each, left = divmod(len(batch), world)
-    start, mine = rank * each + min(rank, left), each + (rank < left)
-    return list(batch[start : start + mine] or batch[:1]), Share(mine, len(batch), each + (left > 0))
+def cut(batch: Sequence[Any], rank: int, world: int) -> tuple[list[Any], Share]:
+    """One rank's part of a global batch."""
+    shares = [share_of(len(batch), each, world) for each in range(rank + 1)]
+    start, mine = sum(share.mine for share in shares[:-1]), shares[-1]
+    return list(batch[start : start + mine.mine] or batch[:1]), mine
 
 
 class Shares:
@@ -65,7 +65,7 @@ class Shares:
         ahead, drawn = self.ahead, iter(self.batches) if self.team.leads else iter(())
         while told := self.team.told([list(batch) for batch in islice(drawn, TOLD)]):
             for batch in told:
-                mine, share = share_of(batch, self.team.rank, self.team.world)
+                mine, share = cut(batch, self.team.rank, self.team.world)
                 ahead.append(share)
                 yield mine
 

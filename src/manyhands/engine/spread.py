@@ -11,7 +11,7 @@ A term of the loss that is a function of the weights alone stays as it is.
 import contextlib
 import inspect
 import re
-import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map_only
 
 from manyhands.comm.compress import Compression
 from manyhands.engine.batchnorm import GlobalBatchNorm, over_ranks
+from manyhands.engine.replicated import zero
 from manyhands.engine.shares import NOW
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError, PlanError
@@ -94,12 +95,9 @@ def _weighed(tensor: Tensor, weight: float) -> Tensor:
 
 def sharded(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """An optimizer like the given one, but for its state, of which each rank keeps a part (ZeRO-1)."""
-    with warnings.catch_warnings():  # of torch about itself: it still scripts its functional optimizers
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # a second, for this alone
     if optimizer.state:
         raise PlanError("plan option shard=optimizer: the optimizer has a state: load it after parallelize")
     kind = type(optimizer)
     taken = inspect.signature(kind).parameters  # AdamW has a default that it does not take
     settings = {name: value for name, value in optimizer.defaults.items() if name in taken}
-    return ZeroRedundancyOptimizer(optimizer.param_groups, kind, **settings)
+    return zero(optimizer.param_groups, partial(kind, **settings))

@@ -28,13 +28,12 @@ and what may follow, entries of which there can be many:
 """
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from manyhands.errors import MachineError
-from manyhands.files import write_text
+from manyhands.files import read_toml, write_text
 from manyhands.machine import link as links
 from manyhands.machine import rate as rates
 from manyhands.machine.fields import Fields
@@ -49,14 +48,7 @@ HEADER = "# A machine for manyhands. memory_gb counts 2^30 bytes, gb_per_s 10^9 
 
 def read(path: Path) -> Machine:
     """A machine from a TOML file."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise MachineError(f"there is no machine file {path}: make one with `manyhands probe --out {path}`") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MachineError(f"{path} is not a TOML file: {error}") from None
-    except OSError as error:
-        raise MachineError(f"cannot read the machine file {path}: {error.strerror}") from None
+    table = read_toml(path, "machine", MachineError, f"make one with `manyhands probe --out {path}`")
     return _machine(Fields(table, str(path)), path.stem)
 
 

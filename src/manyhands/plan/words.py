@@ -1,11 +1,10 @@
 """Plan words: `data:2,precision=bf16` on the command line, and plan files."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from manyhands.errors import PlanError, choices
-from manyhands.files import write_text
+from manyhands.files import read_toml, write_text
 from manyhands.plan.axis import parse_axis
 from manyhands.plan.plan import OPTIONS, Plan, from_table, to_table
 
@@ -42,14 +41,7 @@ def _value(name: str, text: str) -> str | int:
 
 def read(path: Path) -> Plan:
     """A plan from a TOML file."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise PlanError(f"there is no plan file {path}: give an existing one, or words such as serial") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is not a TOML file: {error}") from None
-    except OSError as error:
-        raise PlanError(f"cannot read the plan file {path}: {error.strerror}") from None
+    table = read_toml(path, "plan", PlanError, "give an existing one, or words such as serial")
     return from_table(table, str(path))
 
 

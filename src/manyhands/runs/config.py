@@ -1,7 +1,6 @@
 """Config: everything that says what to train, as documented dataclasses; one TOML file, and `--set key=value`."""
 
 import math
-import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from manyhands.data.dataset import DataOptions
 from manyhands.errors import ConfigError, choices
+from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions
 
 MOST_SEED = 2**31 - 1
@@ -138,12 +138,8 @@ def from_table(table: Mapping[str, Any], source: str) -> Config:
 
 def read(path: Path) -> Config:
     """A config from a TOML file."""
-    try:
-        return from_table(tomllib.loads(path.read_text()), str(path))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no config file {path}: give the path of an existing TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"cannot read {path} as TOML: {error}") from None
+    table = read_toml(path, "config", ConfigError, "give the path of an existing TOML file")
+    return from_table(table, str(path))
 
 
 def with_settings(config: Config, settings: Sequence[str]) -> Config:
