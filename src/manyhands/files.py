@@ -124,7 +124,7 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock file for the block, so that two processes do not make the same thing at once.
 
     The kernel drops the lock with its process: a kill leaves a file behind, never a lock.
@@ -133,5 +133,8 @@ def locked(path: Path) -> Iterator[None]:
     with storage_errors(path):
         file = path.open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise StorageError(f"another process is at work in {path.parent}: wait for it, or end it") from None
         yield

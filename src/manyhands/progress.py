@@ -62,7 +62,12 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} {self.unit}/s" if speed else "", style="cyan")
+        return Text(_rate(speed, self.unit) if speed else "", style="cyan")
+
+
+def _rate(speed: float, unit: str) -> str:
+    """A second, or, of what is slow, a minute."""
+    return f"{speed:,.0f} {unit}/s" if speed >= 1 else f"{60 * speed:.1f} {unit}/min"
 
 
 class _RichBar:
@@ -88,7 +93,8 @@ class _LineBar:
         self.told = now
         rate = self.done / (now - self.begun)
         left = (self.total - self.done) / rate if rate else 0
-        say(f"{self.title}: {self.done:,.0f} of {self.total:,.0f} {self.unit}, {rate:,.0f}/s, {left:.0f} s left {note}")
+        done = f"{self.done:,.0f} of {self.total:,.0f}, {_rate(rate, self.unit)}"
+        say(f"{self.title}: {done}, {left:.0f} s left {note}".rstrip())
 
 
 class _NoBar:

@@ -74,18 +74,25 @@ def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_pa
     assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
 
 
-def test_a_killed_rank_of_mpi_is_named(tmp_path: Path) -> None:
-    mpirun_command()
-    process = start(tmp_path / "run", "--epochs", 400, "--plan", f"{PLAN},backend=mpi")
+@pytest.mark.parametrize(
+    ("backend", "killed"),
+    [("shm", 0), ("mpi", 1), *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("mpi", 0)))],
+)
+def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> None:
+    if backend == "mpi":
+        mpirun_command()
+    process = start(tmp_path / "run", "--epochs", 400, "--plan", f"{PLAN},backend={backend}")
     ranks = pids(tmp_path / "run")
     before = set(Path("/dev/shm").glob("mpich_shm_*"))
-    os.kill(ranks[1], signal.SIGKILL)
+    os.kill(ranks[killed], signal.SIGKILL)
     _, errors = process.communicate(timeout=10)
     for left in before & set(Path("/dev/shm").glob("mpich_shm_*")):
         left.unlink()  # MPICH's own, which it leaves when a rank is killed
     assert process.returncode == 1
-    assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
+    assert errors.splitlines()[-1] == f"error: rank {killed} was killed (signal 9)"
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
+    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    assert store.load(tmp_path / "run").status == "failed"
 
 
 @pytest.mark.parametrize(

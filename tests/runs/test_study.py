@@ -1,4 +1,4 @@
-"""A study: the recipe is read, what this machine lacks is left out, and the finding follows the numbers."""
+"""A study: what this machine lacks is left out, a failing cell stops nothing, and the tables lie side by side."""
 
 import json
 from collections.abc import Callable
@@ -8,155 +8,171 @@ from typing import Any
 import pytest
 
 from manyhands.cli.study import show
-from manyhands.errors import ConfigError, InputError
-from manyhands.machine.detect import detect
-from manyhands.plan.words import parse
-from manyhands.runs import store, study
-from manyhands.runs.config import Config
+from manyhands.runs import recipe, store
 
-CLAIM = {"words": "more cores gain under 1 % over one", "gain_below": 0.01}
-TINY = """
+Write = Callable[..., Path]
+
+PLAN = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
+TINY = f"""
+title = "Tiny"
 source = "a made-up source"
 hardware = "a made-up machine"
 differs = "in everything"
-plan = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
-repeats = 1
-claim = {{ words = "more cores gain under 1 % over one", gain_below = 0.01 }}
-axes = {{ affinity = {sets} }}
+plan = "{PLAN}"
+repeats = 2
+columns = ["slowest time / this", "time / base", "points over base"]
+whole = 1000
 [base]
 model.name = "mlp"
-data.name = "{data}"
+data.name = "synthetic:4,2"
 train = {{ batch_size = 50, epochs = 1 }}
 [small]
 data.size = 200
 [full]
 data.size = 400
-[[published]]
-affinity = "{first}"
-time_ms = 1000
-[[published]]
-affinity = "900,901"
-time_ms = 500
 """
+LR = '[axes]\noptim.lr = [0.1, 0.01]\n[[published]]\nlabel = "lr 0.1"\nseconds = 7\n[[published]]\nlabel = "lr 9"\nseconds = 8\n'
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[str]]:
-    """Writes a recipe with sets of this machine and one that no machine has; gives the sets that are here."""
+def write(tmp_path: Path) -> Write:
+    """Writes a recipe: the tiny one and what is added to it."""
 
-    def write(data: str = "synthetic:4,2", most: int = 2) -> list[str]:
-        cores = [str(core.id) for core in detect().cores]
-        sets = [",".join(cores[:count]) for count in range(1, min(len(cores), most) + 1)]
-        folder = tmp_path / "recipes"
-        folder.mkdir()
-        text = TINY.format(sets=json.dumps([*sets, "900,901"]), data=data, first=cores[0])
-        (folder / "tiny.toml").write_text(text)
-        monkeypatch.setattr(study, "recipes", lambda: folder)
-        return sets
+    def make(more: str = LR, old: str = "", new: str = "") -> Path:
+        path = tmp_path / "tiny.toml"
+        path.write_text(TINY.replace(old, new, 1) + more)
+        return path
 
-    return write
-
-
-@pytest.mark.parametrize("name", study.names())
-def test_the_shipped_recipes(name: str) -> None:
-    recipe = study.read(name)
-    for full in (False, True):
-        assert isinstance(recipe.config(full), Config)
-    assert recipe.config(False) != recipe.config(True)
-    parse(recipe.plan)
-    assert recipe.repeats >= 3
-    assert recipe.published
-    assert recipe.source
-    assert recipe.differs
-
-
-def test_the_published_affinity_table() -> None:
-    recipe = study.read("affinity")
-    rows = study.with_gains(recipe.published)
-    assert [row["affinity"] for row in rows] == list(recipe.axes["affinity"])
-    assert [f"{100 * row['gain']:.2f}" for row in rows] == ["198.04", "100.00", "199.91", "172.38"]
-    counted = [{**row, "n": 1, "time_ms": {"mean": row["time_ms"], "std": 0.0}} for row in rows]
-    assert "holds here" in study.finding(recipe.claim, counted, rows)  # as it did there
-
-
-def row(affinity: str, mean: float | None, std: float = 0.0, n: int = 3) -> study.Row:
-    return {"affinity": affinity, "time_ms": None if mean is None else {"mean": mean, "std": std}, "n": n}
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ([row("0", 2000, 10), row("0,1", 1000, 10)], "does not hold here: cores 0,1 took 1.00 ± 0.01 s against 2.00 ±"),
-        ([row("0", 2000, 10), row("0,1", 1000, 10)], "on 0, 0.50 times as long (there 2.00 times)."),
-        ([row("0", 1000, 1), row("0,1", 2000, 1)], "holds here: cores 0,1 took 2.00 ± 0.00 s"),
-        ([row("0", 1000, 1), row("0,1", 995, 1)], "holds here"),
-        ([row("0", 1000, 50), row("0,1", 960, 50)], "cannot be told from noise here"),
-        ([row("0", 3), row("0,1", 2), row("0-3", 1), row("0-7", 4)], "cores 0-3 took"),
-        ([row("0", 2000, n=1), row("0,1", 1000, n=1)], "single runs do not tell noise."),
-        ([row("0", 1000)], "cannot be tested here"),
-        ([row("0", None), row("0,1", 1000)], "cannot be tested here"),
-    ],
-)
-def test_finding(rows: list[study.Row], told: str) -> None:
-    published: list[study.Row] = [{"affinity": "0", "time_ms": 500}, {"affinity": "0,1", "time_ms": 1000}]
-    said = study.finding(CLAIM, rows, published)
-    assert said.startswith("The source's finding that more cores gain under 1 % over one")
-    assert told in said
+    return make
 
 
 def test_a_study(
-    manyhands: Any, tiny: Callable[..., list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    manyhands: Any, write: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = tiny()
-    said = manyhands("study", "tiny", "--out", tmp_path / "s", "--json")
+    said = manyhands("study", write(), "--out", tmp_path / "s", "--json")
     assert said.code == 0, said.err
     found = said.json
-    assert json.loads((tmp_path / "s" / "study.json").read_text()) == found
-    assert [(each["affinity"], each["cores"], each["n"]) for each in found["rows"]] == [
-        (each, each.count(",") + 1, 1) for each in sets
+    assert json.loads((tmp_path / "s" / "study.json").read_text()) == {k: v for k, v in found.items() if k != "out"}
+    assert [(row["label"], row["cell"], row["n"]) for row in found["rows"]] == [
+        ("lr 0.1", {"optim.lr": 0.1}, 2),
+        ("lr 0.01", {"optim.lr": 0.01}, 2),
     ]
-    assert all(f"threads={each['cores']}" in each["bound"] for each in found["rows"])
-    ranks = [run.record["ranks"][0]["cores"] for run in store.find(tmp_path / "s")]
-    assert [",".join(map(str, sorted(each))) for each in ranks] == sets
-    assert min(each["gain"] for each in found["rows"]) == 1
-    assert [each["gain"] for each in found["published"]] == [1, 2]
-    assert found["left_out"] == [{"affinity": "900,901", "missing": [900, 901]}]
-    assert found["differs"] == "in everything"
-    assert found["finding"].startswith("The source's finding")
+    assert [row["extra"]["points over base"] for row in found["rows"]][0] == 0
+    assert min(row["extra"]["slowest time / this"] for row in found["rows"]) == 1
+    assert found["used"] == "200 training samples of the source's 1,000"
+    assert found["hardware"]["published"] == "a made-up machine"
+    runs = store.find(tmp_path / "s")
+    assert [(run.name, run.record["case"], run.record["repeat"]) for run in runs] == [  # interleaved
+        ("0-lr-0.1-r0", "lr 0.1", 0),
+        ("1-lr-0.01-r0", "lr 0.01", 0),
+        ("0-lr-0.1-r1", "lr 0.1", 1),
+        ("1-lr-0.01-r1", "lr 0.01", 1),
+    ]
+    assert [run.record["config"]["train"]["seed"] for run in runs] == [0, 0, 1, 1]
+    assert [each for row in found["rows"] for each in row["runs"]] == [
+        "0-lr-0.1-r0", "0-lr-0.1-r1", "1-lr-0.01-r0", "1-lr-0.01-r1"
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "200")
     show(found)
-    shown = capfd.readouterr().out
-    for told in ("published", "200.00 %", "not here", "has no 900, 901", "a made-up machine", "finding: ", "differs: "):
+    shown = " ".join(capfd.readouterr().out.split())
+    for told in ("published", "seconds 7", "not here", "a made-up machine", "finding: ", "differs: in everything"):
         assert told in shown
+    # Once more, and nothing is trained again.
+    before = {run.name: run.record["updated"] for run in runs}
+    assert manyhands("study", write(), "--out", tmp_path / "s", "--json").json["rows"] == found["rows"]
+    assert {run.name: run.record["updated"] for run in store.find(tmp_path / "s")} == before
 
 
-def test_a_missing_data_set(manyhands: Any, tiny: Callable[..., list[str]], tmp_path: Path) -> None:
-    tiny(data="tweets", most=1)
-    said = manyhands("study", "tiny", "--out", tmp_path / "s", "--quiet")
+def test_another_order_in_the_same_folder(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    assert manyhands("study", write(), "--out", tmp_path / "s", "--smoke", "-q").code == 0
+    said = manyhands("study", write(), "--out", tmp_path / "s", "--full", "-q")
+    assert said.code == 2
+    assert "holds another sweep (its full, smoke differs): choose another --out" in said.error
+    (tmp_path / "s" / "sweep.json").write_text("{")
+    assert "sweep.json is damaged" in manyhands("study", write(), "--out", tmp_path / "s", "-q").error
+
+
+def test_what_is_not_here_is_left_out(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    path = write('[axes]\ncpu.affinity = ["auto", "900,901"]\n')
+    said = manyhands("study", path, "--out", tmp_path / "s", "--repeats", 1, "--json")
+    assert [row["label"] for row in said.json["rows"]] == ["cores auto"]
+    (left,) = said.json["left_out"]
+    assert left["label"] == "cores 900,901"
+    assert "cores [900, 901] are not here" in left["reason"]
+    nothing = write('[axes]\ncpu.affinity = ["900"]\n')
+    said = manyhands("study", nothing, "--out", tmp_path / "n", "-q")
+    assert said.code == 2
+    assert "nothing of it can run here; cpu.affinity=900" in said.error
+    assert not (tmp_path / "n").exists()
+
+
+def test_a_failing_cell_stops_nothing(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    path = write("[axes]\ntrain.batch_size = [50, 5000]\n")
+    said = manyhands("study", path, "--out", tmp_path / "s", "--json")
+    assert said.code == 1
+    good, bad = said.json["rows"]
+    assert (good["n"], good["failed"]) == (2, None)
+    assert (bad["n"], bad["samples_per_s"]) == (0, None)
+    assert "batch size 5000 is larger than the training set" in bad["failed"]
+
+
+def test_where_all_fail(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    said = manyhands("study", write(old='"synthetic:4,2"', new='"tweets"'), "--out", tmp_path / "s", "--quiet")
     assert said.code == 2
     assert "the files of tweets are not here" in said.error
     assert "manyhands data get tweets" in said.error
-    assert not (tmp_path / "s").exists()
+    assert not [each for each in tmp_path.glob("s/*") if each.is_dir()]
 
 
-def test_an_unknown_study(manyhands: Any) -> None:
-    said = manyhands("study", "afinity")
-    assert said.code == 2
-    assert "unknown study 'afinity': did you mean 'affinity'? Allowed: " in said.error
+def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    said = manyhands("study", write(), "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert [(cell["label"], cell["repeat"]) for cell in said.json["cells"]] == [
+        ("lr 0.1", 0), ("lr 0.01", 0), ("lr 0.1", 1), ("lr 0.01", 1)
+    ]  # fmt: skip
+    assert said.json["estimated_seconds"] == pytest.approx(sum(cell["seconds"] for cell in said.json["cells"]))
+    assert "a training of 12 steps of lr 0.1" in said.json["estimated_from"]
+    assert not list((tmp_path / "home").glob("runs/*"))
+    assert manyhands("study", write(), "-q").code == 0
+    again = manyhands("study", write(), "--dry-run", "--json").json
+    assert again["estimated_from"] == "earlier runs like these"
+    assert again["estimated_seconds"] > 0
 
 
-def test_no_set_is_here(tiny: Callable[..., list[str]]) -> None:
-    tiny(most=0)
-    with pytest.raises(InputError, match="none of its sets of cores is here; this machine has"):
-        study.run(study.read("tiny"), False, None)
+def test_optuna(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    search = 'design = "optuna"\ntrials = 4\nmeasure = "test_accuracy"\nrepeats = 1'
+    axes = '[axes]\noptim.lr = { low = 0.001, high = 1.0, log = true }\noptim.name = ["sgd", "adam"]\nmodel.depth = { low = 1, high = 3 }\n'
+    path = write(axes, old="repeats = 2", new=search)
+    said = manyhands("study", path, "--out", tmp_path / "a", "--json")
+    assert said.code == 0, said.err
+    cells = [row["cell"] for row in said.json["rows"]]
+    assert len({json.dumps(cell) for cell in cells}) == 4
+    assert all(0.001 <= cell["optim.lr"] <= 1 and cell["model.depth"] in (1, 2, 3) for cell in cells)
+    again = manyhands("study", path, "--out", tmp_path / "b", "--json").json["rows"]
+    assert [row["cell"] for row in again] == cells
+    assert [row["test_accuracy"] for row in again] == [row["test_accuracy"] for row in said.json["rows"]]
+    assert manyhands("study", path, "--dry-run", "--json").json["cells"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [("repeats", "repeat", "repeat, repeats missing or unknown"), ("affinity = [", "tides = [", "one of affinity")],
-)
-def test_a_bad_recipe(tiny: Callable[..., list[str]], tmp_path: Path, old: str, new: str, told: str) -> None:
-    tiny()
-    path = tmp_path / "recipes" / "tiny.toml"
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(ConfigError, match=told):
-        study.read("tiny")
+def test_bad_options(manyhands: Any, write: Write) -> None:
+    assert "unknown study 'afinity': did you mean 'affinity'? Allowed: " in manyhands("study", "afinity").error
+    assert "repeats=0: a whole number" in manyhands("study", write(), "--repeats", 0).error
+    varied = manyhands("study", write(), "--set", "optim.lr=3")
+    assert varied.code == 2
+    assert "--set optim.lr: study tiny varies it" in varied.error
+    assert manyhands("study", write(), "--set", "train.epoch=3").code == 2
+    assert {each["name"] for each in manyhands("study", "--json").json["studies"]} == set(recipe.names())
+    assert "affinity" in manyhands("study").out
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_shipped_study_runs(manyhands: Any, real_folder: Any, tmp_path: Path, name: str) -> None:
+    """One cell of each, two steps, on the real data."""
+    data = recipe.read(name).cases(False, recipe.read(name).config(False, {}))[0].config.data.name
+    real_folder(data)
+    said = manyhands("study", name, "--smoke", "--out", tmp_path / "s", "--json")
+    assert said.code == 0, said.err
+    (row,) = said.json["rows"]
+    assert row["n"] == 1
+    assert row["samples_per_s"]["mean"] > 0
+    assert said.json["finding"]

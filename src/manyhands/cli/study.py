@@ -5,20 +5,36 @@ from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import output
+from manyhands.cli import options, output
+from manyhands.errors import ConfigError
+from manyhands.runs import recipe as recipes
 from manyhands.runs import study as studies
+from manyhands.runs.config import read_settings
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="Which study; a wrong name lists them.")],
+    name: Annotated[str | None, typer.Argument(help="Which study, or your own recipe.toml; left out: a list.")] = None,
     full: Annotated[bool, typer.Option("--full", help="As large as the source has it; default: minutes.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for the runs; default: a new one.")] = None,
+    repeats: Annotated[str | None, typer.Option("--repeats", metavar="N", help="Trainings of each cell.")] = None,
+    settings: options.Set = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the trainings and their time.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="One cell, two steps: does it run here?")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the runs; one begun before is finished.")
+    ] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> int:
-    """Make a published experiment again on this machine, and show both tables side by side."""
+    """Make a published experiment again on this machine, beside its figures; or sweep a recipe of your own."""
     output.set_output(as_json, quiet)
-    result = studies.run(studies.read(name), full, out)
+    if name is None:
+        _list()
+        return 0
+    order = studies.Order(recipes.read(name), full, _count(repeats), read_settings(settings or []), smoke)
+    if dry_run:
+        _plan(studies.dry_run(order, out))
+        return 0
+    result = studies.run(order, out)
     if output.wants_json():
         output.emit(result)
     else:
@@ -26,36 +42,97 @@ def study(
     return 1 if any(row["failed"] for row in result["rows"]) else 0
 
 
+def _count(repeats: str | None) -> int | None:
+    if repeats is None:
+        return None
+    if not repeats.isdecimal() or int(repeats) < 1:
+        raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
+    return int(repeats)
+
+
+def _list() -> None:
+    every = [recipes.read(name) for name in recipes.names()]
+    if output.wants_json():
+        output.emit({"studies": [{"name": each.name, "title": each.title, "source": each.source} for each in every]})
+        return
+    output.table(["study", "source"], [[each.name, each.source] for each in every])
+
+
+def _plan(told: dict[str, Any]) -> None:
+    """The list of trainings, and the time that they will take."""
+    if output.wants_json():
+        output.emit(told)
+        return
+    lines = [
+        [each["label"], str(each["repeat"] + 1), each["plan"], output.number(each["seconds"], 1)]
+        for each in told["cells"]
+    ]
+    output.table(["training", "repeat", "plan", "seconds, about"], lines)
+    _say_left_out(told["left_out"])
+    seconds = told["estimated_seconds"]
+    about = "unknown" if seconds is None else f"{seconds / 60:.1f} minutes" if seconds > 90 else f"{seconds:.0f} s"
+    print(f"{len(lines)} trainings, about {about}, told from {told['estimated_from']}")
+
+
 def show(result: dict[str, Any]) -> None:
-    """Our table beside the published one, then what it comes to."""
-    here = {row["affinity"]: row for row in result["rows"]}
-    there = {row["affinity"]: row for row in result["published"]}
-    columns = ["cores", "seconds here", "gain", "accuracy", "n", "published", "gain"]
-    sets = dict.fromkeys((*there, *here))
-    output.table(columns, [_row(cores, here.get(cores), there.get(cores)) for cores in sets], result["source"])
-    print(f"here: {result['hardware']['here']}\npublished: {result['hardware']['published']}")
-    for row in result["left_out"]:
-        print(f"left out: cores {row['affinity']}; this machine has no {', '.join(map(str, row['missing']))}")
+    """Our table with the published figures beside, then what it comes to."""
+    there = {row["label"]: row for row in result["published"]}
+    extras = list(result["rows"][0]["extra"])
+    columns = ["", "seconds", "samples/s", "accuracy", "n", *extras, *(["published"] if there else [])]
+    lines = [[*_row(row, extras), *([_published(there.get(row["label"]))] if there else [])] for row in result["rows"]]
+    ours = {row["label"] for row in result["rows"]}
+    lines += [
+        [label, "not here", *[""] * (len(columns) - 3), _published(row)]
+        for label, row in there.items()
+        if label not in ours
+    ]
+    output.table(columns, lines, result["title"])
+    print(f"source: {result['source']}\nhere: {result['hardware']['here']}")
+    if result["hardware"]["published"]:
+        print(f"published: {result['hardware']['published']}")
+    if result["used"]:
+        print(f"used: {result['used']}")
+    for fit in result["fits"]:
+        most = f"at most {fit['most']:.1f}x" if fit["most"] else "no limit"
+        print(f"Amdahl, {fit['label']}: {100 * fit['serial_fraction']:.1f} % cannot be split, {most}")
+    _say_left_out(result["left_out"])
     for row in result["rows"]:
         if row["failed"]:
-            print(f"{row['plan']} failed: {row['failed']}")
-    print(f"gain: the slowest time over this time\ndiffers: {result['differs']}\nfinding: {result['finding']}")
-    print(f"run folders: {result['out']}")
+            print(f"{row['label']} failed: {row['failed']}")
+    print(f"differs: {result['differs']}\nfinding: {result['finding']}\nrun folders: {result['out']}")
 
 
-def _row(cores: str, here: dict[str, Any] | None, there: dict[str, Any] | None) -> list[str]:
-    published = [f"{there['time_ms'] / 1000:,.1f}", f"{100 * there['gain']:.2f} %"] if there else ["–", "–"]
-    label = f"{(here or there or {})['cores']} ({cores})"
-    if here is None:
-        return [label, "not here", "", "", "", *published]
-    if here["time_ms"] is None:
-        return [label, "failed", "", "", "0", *published]
-    time_ms, accuracy = here["time_ms"], here["test_accuracy"]
+def _say_left_out(left_out: list[dict[str, Any]]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for row in left_out:
+        reasons.setdefault(row["reason"], []).append(row["label"])
+    for reason, labels in reasons.items():
+        print(f"left out: {'; '.join(labels)}: {reason}")
+
+
+def _row(row: dict[str, Any], extras: list[str]) -> list[str]:
+    if not row["n"]:
+        return [row["label"], "failed", "", "", "0", *("" for _ in extras)]
+    alone = row["n"] == 1
     return [
-        label,
-        f"{time_ms['mean'] / 1000:.2f} ± {time_ms['std'] / 1000:.2f}",
-        f"{100 * here['gain']:.2f} %",
-        f"{100 * accuracy['mean']:.2f} ± {100 * accuracy['std']:.2f} %",
-        str(here["n"]),
-        *published,
+        row["label"],
+        _spread(row["train_seconds"], 2, alone=alone),
+        _spread(row["samples_per_s"], alone=alone),
+        _spread(row["test_accuracy"], 2, 100, alone=alone) + " %",
+        str(row["n"]),
+        *(_spread(row["extra"][name], 2, alone=alone) for name in extras),
     ]
+
+
+def _spread(value: dict[str, float] | float | None, digits: int = 0, scale: float = 1.0, alone: bool = False) -> str:
+    """A number, or a mean with its deviation where there are several."""
+    if value is None:
+        return "–"
+    mean, std = (value["mean"], value["std"]) if isinstance(value, dict) else (value, None)
+    deviation = "" if std is None or alone else f" ± {scale * std:,.{digits}f}"
+    return f"{scale * mean:,.{digits}f}{deviation}"
+
+
+def _published(row: dict[str, Any] | None) -> str:
+    """Every figure of a published row, by its name."""
+    return ", ".join(f"{key} {value}" for key, value in row.items() if key != "label") if row else ""

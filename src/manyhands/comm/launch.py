@@ -26,10 +26,11 @@ def in_fresh_process(module: str, *arguments: str) -> tuple[int, str]:
     """Run `python -m module arguments…` to its end; gives the exit code and the end of its standard error.
 
     A fresh process is the only like-for-like one: allocator, threads and caches of an earlier training stay
-    behind. When this process is interrupted, the child goes first.
+    behind. When this process is interrupted, the child goes first; when it is killed, the child goes too.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-m", "manyhands.comm.rank", module, *arguments]
+    told = {**os.environ, PARENT: str(os.getpid())}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=told) as child:
         try:
             _, errors = child.communicate()
             return child.returncode, errors[-2000:]

@@ -79,6 +79,13 @@ class CpuConfig:
 
 
 @dataclass(frozen=True)
+class LogConfig:
+    """What is written beside metrics.jsonl while it trains."""
+
+    tensorboard: bool = False  # event files in RUN/tensorboard
+
+
+@dataclass(frozen=True)
 class Config:
     """One training, whatever the plan."""
 
@@ -89,6 +96,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     cpu: CpuConfig = field(default_factory=CpuConfig)
+    log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         for key, value, least in (
@@ -144,13 +152,18 @@ def read(path: Path) -> Config:
 
 def with_settings(config: Config, settings: Sequence[str]) -> Config:
     """Apply `key=value` words, as `--set` takes them."""
+    return with_values(config, read_settings(settings))
+
+
+def read_settings(settings: Sequence[str]) -> dict[str, str]:
+    """The values of `key=value` words, by key."""
     values: dict[str, str] = {}
     for word in settings:
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"--set {word}: write key=value, for example --set optim.lr=0.01")
         values[key.strip()] = value.strip()
-    return with_values(config, values)
+    return values
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:

@@ -1,157 +1,195 @@
-"""Study: a published experiment made again on this machine, as a recipe (TOML) tells it, beside its published table."""
+"""Study: a published experiment made again on this machine, as a recipe tells it, beside what was published."""
 
-import math
-import tomllib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import ConfigError, InputError, choices
+from manyhands.errors import ConfigError, InputError, StorageError
 from manyhands.files import write_json
-from manyhands.machine import affinity
 from manyhands.machine.detect import detect
-from manyhands.machine.machine import Machine
-from manyhands.plan.words import parse
-from manyhands.runs import compare, store
+from manyhands.runs import amdahl, columns, estimate, store
 from manyhands.runs.config import Config, with_values
+from manyhands.runs.early import settle_early
+from manyhands.runs.finding import finding
+from manyhands.runs.recipe import Recipe
+from manyhands.runs.rows import rows as rows_of
+from manyhands.runs.sampled import train_sampled
+from manyhands.runs.sweep import Case, train_all
 
 Row = dict[str, Any]
-AXES = ("affinity",)
+ORDER = "sweep.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What a study trains, what it varies, and what the source reports."""
+@dataclass(frozen=True)
+class Order:
+    """A recipe, and what the user said about it."""
 
-    name: str
-    source: str
-    hardware: str  # that the source used
-    differs: str  # how the source's experiment was another one
-    plan: str
-    repeats: int
-    claim: Mapping[str, Any]  # what the source found: `words`, and the number that decides whether it holds
-    axes: Mapping[str, Sequence[str]]  # what is varied
-    base: Mapping[str, Any]  # config keys
-    small: Mapping[str, Any]  # the same, without and
-    full: Mapping[str, Any]  # with --full
-    published: Sequence[Row]
+    recipe: Recipe
+    full: bool = False
+    repeats: int | None = None
+    changes: Mapping[str, str] | None = None  # of the config
+    smoke: bool = False  # one cell, two steps: does it run?
 
-    def config(self, full: bool) -> Config:
-        return with_values(Config(), {**self.base, **(self.full if full else self.small)})
+    def __post_init__(self) -> None:
+        for key in self.changes or {}:
+            if any(key in axes for axes in self.recipe.varied(self.full)):
+                raise ConfigError(f"--set {key}: study {self.recipe.name} varies it; copy its recipe to change that")
 
+    @property
+    def times(self) -> int:
+        """Trainings of each cell."""
+        return 1 if self.smoke else self.repeats or self.recipe.repeats
 
-def recipes() -> Traversable:
-    return files("manyhands.recipes")
+    @property
+    def config(self) -> Config:
+        return self.recipe.config(self.full, self.changes or {})
 
+    @property
+    def command(self) -> str:
+        words = ["manyhands study", self.recipe.name, *(["--full"] if self.full else [])]
+        words += [f"--repeats {self.repeats}"] if self.repeats else []
+        return " ".join([*words, *(f"--set {key}={value}" for key, value in (self.changes or {}).items())])
 
-def names() -> list[str]:
-    return sorted(each.name.removesuffix(".toml") for each in recipes().iterdir() if each.name.endswith(".toml"))
-
-
-def read(name: str) -> Recipe:
-    """The recipe of a name."""
-    if name not in names():
-        raise InputError(f"unknown study '{name}': {choices(name, names())}")
-    table: Row = {"name": name, **tomllib.loads((recipes() / f"{name}.toml").read_text())}
-    known = {each.name for each in fields(Recipe)}
-    if wrong := known ^ table.keys():
-        raise ConfigError(f"recipe {name}: {', '.join(sorted(wrong))} missing or unknown; a recipe has {sorted(known)}")
-    if [*table["axes"]] not in [[axis] for axis in AXES]:
-        raise ConfigError(f"recipe {name}: axes {[*table['axes']]}; one of {', '.join(AXES)} is allowed")
-    for part in ("base", "small", "full"):
-        table[part] = {
-            f"{section}.{key}": value for section, keys in table[part].items() for key, value in keys.items()
-        }
-    return Recipe(**table)
+    def to_json(self) -> dict[str, Any]:
+        told = asdict(replace(self, changes=dict(self.changes or {})))
+        return json.loads(json.dumps(told))  # type: ignore[no-any-return]
 
 
-def run(recipe: Recipe, full: bool, out: Path | None) -> dict[str, Any]:
-    """Train every set that this machine has, repeats interleaved, and lay the result beside the published one."""
+def cases(order: Order) -> tuple[list[Case], list[Row]]:
+    """What can be trained on this machine; the others, each with the reason."""
     machine = detect()
-    sets, left_out = here(recipe.axes["affinity"], machine)
-    if not sets:
-        have = ", ".join(str(core.id) for core in machine.cores)
-        raise InputError(f"study {recipe.name}: none of its sets of cores is here; this machine has {have}")
-    plans = [(recipe.plan, parse(recipe.plan))]
-    folder = store.new_folder(out, f"study-{recipe.name}")
-    made = compare.compare(recipe.config(full), plans, recipe.repeats, folder, compare.by_affinity(sets))
-    rows = with_gains([our_row(cores, row) for cores, row in zip(sets, made["rows"], strict=True)])
-    published = with_gains([{**row, "cores": count(row["affinity"])} for row in recipe.published])
-    study = {
-        "study": recipe.name,
-        "source": recipe.source,
-        "full": full,
-        "hardware": {"here": str(machine), "published": recipe.hardware},
-        "rows": rows,
-        "published": published,
-        "differs": recipe.differs,
-        "finding": finding(recipe.claim, rows, published),
+    here: list[Case] = []
+    left_out: list[Row] = []
+    for case in order.recipe.cases(order.full, order.config):
+        try:
+            settle_early(case.plan, case.config, machine)
+            here.append(case)
+        except InputError as why:
+            left_out.append({"label": case.label, "reason": str(why)})
+    if not here:
+        raise InputError(f"study {order.recipe.name}: nothing of it can run here; {left_out[0]['reason']}")
+    return ([_smoke(here[0])], left_out) if order.smoke else (here, left_out)
+
+
+def _smoke(case: Case) -> Case:
+    size = {"data.size": 4 * case.config.train.batch_size + 200, "train.max_steps": 2, "train.epochs": 1}
+    return replace(case, config=with_values(case.config, size))
+
+
+def dry_run(order: Order, out: Path | None) -> dict[str, Any]:
+    """What would be trained, and about how long that takes."""
+    every, left_out = cases(replace(order, recipe=_as_grid(order.recipe, order.full)))
+    seconds, told_from = estimate.seconds_of(every, out)
+    cells = [
+        {"label": case.label, "plan": str(case.plan), "repeat": repeat, "seconds": about}
+        for repeat in range(order.times)
+        for case, about in zip(every, seconds or [None] * len(every), strict=True)  # type: ignore[list-item]
+    ]
+    total = order.times * sum(seconds) if seconds else None
+    return {
+        "study": order.recipe.name,
+        "cells": cells,
         "left_out": left_out,
-        "out": str(folder),
+        "estimated_seconds": total,
+        "estimated_from": told_from,
     }
+
+
+def _as_grid(recipe: Recipe, full: bool) -> Recipe:
+    """For Optuna, whose cells are not known before: as many as it will choose, in the middle of every range."""
+    if recipe.design != "optuna":
+        return recipe
+    (axes,) = recipe.varied(full)
+    middle = {
+        key: type(values["low"])((values["low"] + values["high"]) / 2) if isinstance(values, Mapping) else values[0]
+        for key, values in axes.items()
+    }
+    return replace(recipe, design="grid", grids=[middle] * recipe.trials)
+
+
+def run(order: Order, out: Path | None) -> dict[str, Any]:
+    """Train all that this machine can, and lay it beside what was published; a folder begun before is finished."""
+    recipe = order.recipe
+    left_out: list[Row] = []
+    if recipe.design == "optuna" and not order.smoke:
+        folder = _folder(order, out)
+        chosen = train_sampled(replace(recipe, repeats=order.times), order.config, order.full, folder)
+        every, made = [case for case, _ in chosen], [runs for _, runs in chosen]
+    else:
+        every, left_out = cases(replace(order, recipe=_as_grid(recipe, order.full)))
+        folder = _folder(order, out)
+        made = train_all(every, order.times, folder)
+    study = told(order, every, made, left_out)
     write_json(folder / "study.json", study)
-    return study
+    return {**study, "out": str(folder)}
 
 
-def here(sets: Sequence[str], machine: Machine) -> tuple[list[str], list[Row]]:
-    """The sets whose cores are all here; the others, with the cores that they lack."""
-    lacking = {each: affinity.missing(affinity.read_sets(each), machine) for each in sets}
-    left_out = [{"affinity": each, "missing": cores} for each, cores in lacking.items() if cores]
-    return [each for each in sets if not lacking[each]], left_out
+def _folder(order: Order, out: Path | None) -> Path:
+    """A new folder with the order in it, or one that holds the same order already."""
+    wanted = order.to_json()
+    if out is not None and (out / ORDER).exists():
+        try:
+            found = json.loads((out / ORDER).read_text())
+        except ValueError:
+            raise StorageError(f"{out / ORDER} is damaged: choose another --out") from None
+        if found != wanted:
+            other = ", ".join(key for key in wanted if found.get(key) != wanted[key])
+            raise StorageError(f"the folder {out} holds another sweep (its {other} differs): choose another --out")
+        return out
+    folder = store.new_folder(out, f"study-{order.recipe.name}")
+    write_json(folder / ORDER, wanted)
+    return folder
 
 
-def count(cores: str) -> int:
-    return sum(map(len, affinity.read_sets(cores)))
+def told(order: Order, every: Sequence[Case], made: Sequence[Sequence[store.Run]], left_out: list[Row]) -> Row:
+    """What study.json holds."""
+    recipe = order.recipe
+    rows = rows_of([case.label for case in every], made)
+    for row, case, runs in zip(rows, every, made, strict=True):
+        row |= {"label": row.pop("plan"), "cell": dict(case.values), "backward": columns.backward_of(runs)}
+        row["runs"] = [Path(folder).name for folder in row["runs"]]
+    columns.derive(rows, recipe.columns)
+    return {
+        "study": recipe.name,
+        "title": recipe.title,
+        "source": recipe.source,
+        "full": order.full,
+        "command": order.command,
+        "used": used(recipe, [run for runs in made for run in runs]),
+        "hardware": {"here": str(detect()), "published": recipe.hardware},
+        "axes": list(dict.fromkeys(key for row in rows for key in row["cell"])),
+        "plot": recipe.plot,
+        "measure": recipe.measure,
+        "rows": rows,
+        "published": list(recipe.published),
+        "fits": fits(rows) if recipe.plot == "scaling" else [],
+        "left_out": left_out,
+        "differs": recipe.differs,
+        "finding": finding(recipe.claims, rows),
+    }
 
 
-def our_row(cores: str, row: Row) -> Row:
-    """A row of the comparison as the source tells it: milliseconds of training."""
-    seconds = row["train_seconds"]
-    time_ms = {name: 1000 * value for name, value in seconds.items()} if seconds else None
-    kept = {key: row[key] for key in ("plan", "bound", "samples_per_s", "test_accuracy", "n", "failed", "runs")}
-    return {"affinity": cores, "cores": count(cores), "time_ms": time_ms, **kept}
+def used(recipe: Recipe, runs: Sequence[store.Run]) -> str | None:
+    """How many samples were trained on, of those that the source had."""
+    sizes = [run.record["samples"] for run in runs if run.record.get("samples")]
+    if not sizes:
+        return None
+    most = max(size["train"] + size["validation"] for size in sizes)
+    return f"{most:,} training samples" + (f" of the source's {recipe.whole:,}" if recipe.whole else "")
 
 
-def with_gains(rows: Sequence[Row]) -> list[Row]:
-    """Each row with its gain: the slowest time over this time."""
-    slowest = max((mean(row) for row in rows if row["time_ms"]), default=0.0)
-    return [{**row, "gain": slowest / mean(row) if row["time_ms"] else None} for row in rows]
-
-
-def mean(row: Row) -> float:
-    """The time of a row, be it a mean with its deviation or a published number."""
-    time_ms = row["time_ms"]
-    return float(time_ms["mean"] if isinstance(time_ms, dict) else time_ms)
-
-
-def finding(claim: Mapping[str, Any], rows: Sequence[Row], published: Sequence[Row]) -> str:
-    """One sentence: whether what the source found holds here, for the best of the larger sets against the first."""
-    one, others = rows[0], [row for row in rows[1:] if row["time_ms"]]
-    said = f"The source's finding that {claim['words']}"
-    if not one["time_ms"] or not others:
-        return f"{said} cannot be tested here: fewer than two of its sets of cores were trained on."
-    best = min(others, key=mean)
-    doubt = abs(mean(one) / mean(best) - 1 - claim["gain_below"]) < 2 * error_of_ratio(one, best)
-    holds = mean(one) / mean(best) - 1 < claim["gain_below"]
-    verdict = "cannot be told from noise here" if doubt else "holds here" if holds else "does not hold here"
-    told = f"cores {best['affinity']} took {spread(best)} against {spread(one)} on {one['affinity']}"
-    told += f", {mean(best) / mean(one):.2f} times as long"
-    there = {row["affinity"]: mean(row) for row in published}
-    if one["affinity"] in there and best["affinity"] in there:
-        told += f" (there {there[best['affinity']] / there[one['affinity']]:.2f} times)"
-    if min(one["n"], best["n"]) < 2:
-        told += "; single runs do not tell noise"
-    return f"{said} {verdict}: {told}."
-
-
-def error_of_ratio(one: Row, other: Row) -> float:
-    """The standard error of the ratio of two mean times."""
-    parts = (row["time_ms"]["std"] / mean(row) / math.sqrt(row["n"]) for row in (one, other))
-    return mean(one) / mean(other) * math.hypot(*parts)
-
-
-def spread(row: Row) -> str:
-    return f"{mean(row) / 1000:.2f} ± {row['time_ms']['std'] / 1000:.2f} s"
+def fits(rows: Sequence[Row]) -> list[Row]:
+    """Amdahl's law on every line of a scaling study that has more than one number of ranks."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        if (speedup := columns.scaled(row, rows)) is not None:
+            lines.setdefault(columns.line(row), []).append((columns.ranks(row), speedup))
+    table = []
+    for label, points in lines.items():
+        if len(points) > 1:
+            share = amdahl.fit(points)
+            most = 1 / share if share else None
+            table.append({"label": label, "serial_fraction": share, "most": most, "points": points})
+    return table

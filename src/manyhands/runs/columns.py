@@ -1,0 +1,100 @@
+"""Columns: what a study derives from its runs beside time and accuracy, by name, for `columns` in a recipe."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from manyhands.plan.words import parse
+from manyhands.runs.recipe import LINE, is_plan
+from manyhands.runs.rows import mean_and_std
+from manyhands.runs.store import Run
+
+Row = dict[str, Any]
+Column = Callable[[Row, Sequence[Row]], Any]  # of a row, among all
+
+
+def gain(row: Row, rows: Sequence[Row]) -> float | None:
+    """The slowest time over this time."""
+    times = [each["train_seconds"]["mean"] for each in rows if each["train_seconds"]]
+    return max(times) / row["train_seconds"]["mean"] if row["train_seconds"] else None
+
+
+def time_beside_base(row: Row, rows: Sequence[Row]) -> float | None:
+    """Training seconds over those of the first row."""
+    both = (row["train_seconds"], rows[0]["train_seconds"])
+    return both[0]["mean"] / both[1]["mean"] if all(both) else None
+
+
+def points_beside_base(row: Row, rows: Sequence[Row]) -> float | None:
+    """Percentage points of accuracy over the first row."""
+    both = (row["test_accuracy"], rows[0]["test_accuracy"])
+    return 100 * (both[0]["mean"] - both[1]["mean"]) if all(both) else None
+
+
+def ranks(row: Row) -> int:
+    """How many ranks a row's plan has."""
+    return parse(str(row["bound"] or row["cell"]["plan"])).world
+
+
+def line(row: Row) -> str:
+    """The curve to which a row belongs: what is varied beside the plan."""
+    cell: Mapping[str, Any] = row["cell"]
+    if LINE in cell:
+        return str(cell[LINE])
+    return ", ".join(f"{key.partition('.')[2]} {value}" for key, value in cell.items() if not is_plan(key))
+
+
+def scaled(row: Row, rows: Sequence[Row]) -> float | None:
+    """Samples a second over those of the fewest ranks on the same line."""
+    alike = [each for each in rows if line(each) == line(row) and each["samples_per_s"]]
+    if not row["samples_per_s"]:
+        return None
+    return float(row["samples_per_s"]["mean"] / min(alike, key=ranks)["samples_per_s"]["mean"])
+
+
+def efficiency(row: Row, rows: Sequence[Row]) -> float | None:
+    """The share of the ideal speed-up that is reached."""
+    speedup = scaled(row, rows)
+    fewest = min(ranks(each) for each in rows if line(each) == line(row) and each["samples_per_s"])
+    return speedup * fewest / ranks(row) if speedup else None
+
+
+def megabytes_sent(row: Row, rows: Sequence[Row]) -> float | None:
+    return row["sent_bytes_per_step"] / 1e6 if row["sent_bytes_per_step"] else None
+
+
+def fewer_bytes(row: Row, rows: Sequence[Row]) -> float | None:
+    return float(row["compression_ratio"]) if row["compression_ratio"] else None
+
+
+def backward(row: Row, rows: Sequence[Row]) -> dict[str, float] | None:
+    """Backward over forward milliseconds, all layers together, by run."""
+    return row["backward"]  # type: ignore[no-any-return]
+
+
+COLUMNS: dict[str, Column] = {
+    "slowest time / this": gain,
+    "time / base": time_beside_base,
+    "points over base": points_beside_base,
+    "speed-up": scaled,
+    "efficiency": efficiency,
+    "MB sent a step": megabytes_sent,
+    "times fewer bytes": fewer_bytes,
+    "backward / forward": backward,
+}
+
+
+def backward_of(runs: Sequence[Run]) -> dict[str, float] | None:
+    """How much dearer than forward backward is, as the layers of each run were timed."""
+    ratios = []
+    for run in runs:
+        layers = run.record.get("layers") or []
+        forward, back = (sum(layer[key] for layer in layers) for key in ("forward_ms", "backward_ms"))
+        if forward:
+            ratios.append(back / forward)
+    return mean_and_std(ratios)
+
+
+def derive(rows: Sequence[Row], wanted: Sequence[str]) -> None:
+    """Give every row its `extra` columns."""
+    for row in rows:
+        row["extra"] = {name: COLUMNS[name](row, rows) for name in wanted}

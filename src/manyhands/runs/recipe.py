@@ -1,0 +1,218 @@
+"""Recipe: a sweep as TOML: what is trained, what is varied, and, for a study, what its source reports.
+
+title, source, hardware, differs    what was published, on what, and how ours is another experiment
+plan, repeats                       of every training unless an axis says otherwise
+design     grid                     every value of each axis with every value of the others
+           one-at-a-time            the base, and each value of each axis alone
+           optuna                   `trials` cells that Optuna chooses for the best `measure`
+[axes]                              plan, plan.OPTION or a key of the config = [values]; for Optuna also
+                                    {low, high, log}
+[[grids]]                           instead of axes: several grids, each with the name of its `line` if it has one
+[base] [small] [full]               keys of the config; `axes` in the last two replace those above
+[claim]                             what the source found, and how that is judged (runs.finding)
+[[published]]                       its figures, by the label of the cell that they stand beside
+"""
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from manyhands.errors import ConfigError, InputError, choices
+from manyhands.files import read_toml
+from manyhands.plan.plan import OPTIONS
+from manyhands.plan.words import parse
+from manyhands.runs.config import Config, keys, with_values
+from manyhands.runs.sweep import Case
+
+Values = Mapping[str, Any]  # by axis
+
+DESIGNS = ("grid", "one-at-a-time", "optuna")
+PLOTS = ("bars", "line", "scaling", "none")
+LINE = "line"  # the name of a grid among several
+# What a value is called in a label, where that is not the last part of its key; some stand for themselves.
+CALLED = {
+    LINE: "",
+    "plan": "",
+    "plan.backend": "",
+    "optim.name": "",
+    "model.name": "",
+    "data.name": "",
+    "model.activation": "",
+    "train.batch_size": "batch",
+    "cpu.affinity": "cores",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One sweep, as its file has it."""
+
+    name: str
+    title: str = ""
+    source: str = ""
+    hardware: str = ""  # that the source used
+    differs: str = ""
+    plan: str = "serial"
+    options: str = ""  # of every plan
+    repeats: int = 3
+    design: str = "grid"
+    trials: int = 0
+    measure: str = "test_accuracy"
+    plot: str = "bars"
+    columns: Sequence[str] = ()  # derived ones (runs.columns)
+    whole: int | None = None  # training samples that the source used
+    axes: Values = field(default_factory=dict)
+    grids: Sequence[Values] = ()
+    base: Values = field(default_factory=dict)
+    small: Values = field(default_factory=dict)
+    full: Values = field(default_factory=dict)
+    claims: Sequence[Values] = ()
+    published: Sequence[dict[str, Any]] = ()
+
+    def config(self, full: bool, changes: Values) -> Config:
+        """What every cell shares; `changes` are the user's."""
+        sized = {key: value for key, value in (self.full if full else self.small).items() if key != "axes"}
+        return with_values(Config(), {**self.base, **sized, **changes})
+
+    def varied(self, full: bool) -> list[dict[str, Any]]:
+        """The axes of each grid."""
+        own = (self.full if full else self.small).get("axes")
+        return [dict(grid) for grid in (self.grids or [own or self.axes])]
+
+    def cells(self, full: bool) -> list[Values]:
+        """The values of every cell, each once, in order."""
+        make = one_at_a_time if self.design == "one-at-a-time" else grid
+        return [cell for axes in self.varied(full) for cell in make(axes)]
+
+    def case(self, cell: Values, config: Config, told: Collection[str]) -> Case:
+        """A cell as a plan and a config; `told` are the axes that its label names."""
+        changes = {key: value for key, value in cell.items() if not is_plan(key) and key != LINE}
+        words = [str(cell.get("plan", self.plan)), *([self.options] if self.options else [])]
+        words += [f"{key.partition('.')[2]}={cell[key]}" for key in cell if key.startswith("plan.")]
+        name = label({key: value for key, value in cell.items() if key in told})
+        return Case(name, parse(",".join(words)), with_values(config, changes), cell)
+
+    def cases(self, full: bool, config: Config) -> list[Case]:
+        """Every cell as a plan and a config."""
+        cells = self.cells(full)
+        told = {LINE, "plan"} if any(LINE in cell for cell in cells) else varying(cells)
+        return [self.case(cell, config, told) for cell in cells]
+
+
+def is_plan(key: str) -> bool:
+    return key == "plan" or key.startswith("plan.")
+
+
+def grid(axes: Values) -> Iterator[Values]:
+    """Every value of each axis with every value of the others; the first axis turns slowest."""
+    lists = [values if isinstance(values, list) else [values] for values in axes.values()]
+    return (dict(zip(axes, values, strict=True)) for values in product(*lists))
+
+
+def one_at_a_time(axes: Values) -> Iterator[Values]:
+    """The base, then each value of each axis alone."""
+    yield {}
+    for key, values in axes.items():
+        yield from ({key: value} for value in values)
+
+
+def varying(cells: Sequence[Values]) -> set[str]:
+    """The axes that do not have one value throughout."""
+    every = {key for cell in cells for key in cell}
+    return {key for key in every if any(cell.get(key) != cells[0].get(key) for cell in cells)}
+
+
+def label(cell: Values) -> str:
+    """What a cell is called.
+
+    >>> label({"plan": "data:2", "train.batch_size": 64})
+    'data:2, batch 64'
+    """
+    parts = (f"{CALLED.get(key, key.partition('.')[2])} {value}".strip() for key, value in cell.items())
+    return ", ".join(parts) or "base"
+
+
+def shipped() -> Traversable:
+    return files("manyhands.recipes")
+
+
+def names() -> list[str]:
+    """The shipped ones."""
+    return sorted(each.name.removesuffix(".toml") for each in shipped().iterdir() if each.name.endswith(".toml"))
+
+
+def read(name: str) -> Recipe:
+    """The recipe of a shipped name, or of a user's TOML file."""
+    if name.endswith(".toml") or "/" in name:
+        path = Path(name)
+        return from_table(path.stem, read_toml(path, "recipe", ConfigError, "give an existing one"))
+    if name not in names():
+        raise InputError(f"unknown study '{name}': {choices(name, names())}; or the path of your own recipe.toml")
+    return from_table(name, tomllib.loads((shipped() / f"{name}.toml").read_text()))
+
+
+def from_table(name: str, table: Mapping[str, Any]) -> Recipe:
+    """A recipe from its TOML table, checked as far as it can be without a machine."""
+    known = [each.name for each in fields(Recipe) if each.name != "name"]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"recipe {name}: unknown key '{key}': {choices(key, known)}")
+    flat: dict[str, Any] = {"title": name, **table}
+    for part in ("base", "small", "full", "axes"):
+        flat[part] = _flat(name, part, flat.get(part, {}))
+    flat["grids"] = [_flat(name, "grids", each) for each in flat.get("grids", [])]
+    recipe = Recipe(name=name, **flat)
+    _check(recipe)
+    return recipe
+
+
+def _flat(name: str, part: str, table: Any) -> dict[str, Any]:
+    """Sections as dotted keys: [base] model.name = … is base["model.name"]."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"recipe {name}: {part} is {table!r}; a table such as [{part}] is needed")
+    flat: dict[str, Any] = {}
+    for section, values in table.items():
+        if section == "axes":
+            flat["axes"] = _flat(name, f"{part}.axes", values)
+        elif isinstance(values, Mapping) and not values.keys() & {"low", "high"}:
+            flat.update({f"{section}.{key}": value for key, value in values.items()})
+        else:
+            flat[section] = values
+    return flat
+
+
+def _check(recipe: Recipe) -> None:
+    said = f"recipe {recipe.name}:"
+    for key, value, words in (("design", recipe.design, DESIGNS), ("plot", recipe.plot, PLOTS)):
+        if value not in words:
+            raise ConfigError(f"{said} {key}={value}: {choices(str(value), words)}")
+    if not isinstance(recipe.repeats, int) or recipe.repeats < 1:
+        raise ConfigError(f"{said} repeats={recipe.repeats}: a whole number, at least 1, is needed")
+    if recipe.design == "optuna" and (not isinstance(recipe.trials, int) or recipe.trials < 1):
+        raise ConfigError(f"{said} trials={recipe.trials}: a whole number, at least 1, is needed for design=optuna")
+    config = Config()
+    allowed = ["plan", *(f"plan.{option}" for option in OPTIONS), *keys(config)]
+    for full in (False, True):
+        for axes in recipe.varied(full):
+            for key, values in axes.items():
+                _check_axis(said, key, values, allowed, recipe.design)
+        recipe.config(full, {})
+        if recipe.design != "optuna":
+            recipe.cases(full, recipe.config(full, {}))
+
+
+def _check_axis(said: str, key: str, values: Any, allowed: Sequence[str], design: str) -> None:
+    if key == LINE:
+        return
+    if key not in allowed:
+        raise ConfigError(f"{said} unknown axis '{key}': {choices(key, allowed)}")
+    if isinstance(values, Mapping) and design == "optuna":
+        if values.keys() - {"low", "high", "log"} or not {"low", "high"} <= values.keys():
+            raise ConfigError(f"{said} axis {key}={dict(values)}: low, high and log are allowed, the first two needed")
+    elif isinstance(values, Mapping) or values == []:
+        raise ConfigError(f"{said} axis {key}={values!r}: a list of values is needed")

@@ -1,0 +1,147 @@
+"""Recipes: what is shipped can be read, cells are the right ones, and a wrong file is told in one line."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyhands.errors import ConfigError, InputError
+from manyhands.runs import columns, finding, recipe
+from manyhands.runs.config import Config
+
+STUDIES = {
+    "affinity",
+    "backends",
+    "batch-sizes",
+    "compression",
+    "cpu-vs-gpu",
+    "epochs",
+    "forward-backward",
+    "learning-rates",
+    "optimizers",
+    "scaling",
+    "sensitivity",
+    "serial-vs-parallel",
+}
+
+
+def test_every_study_is_shipped() -> None:
+    assert set(recipe.names()) >= STUDIES
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_shipped_recipe(name: str) -> None:
+    found = recipe.read(name)
+    assert found.source
+    assert found.hardware
+    assert found.differs
+    assert found.claims
+    assert set(found.columns) <= columns.COLUMNS.keys()
+    for claim in found.claims:
+        assert claim["kind"] in finding.KINDS
+        assert claim["words"]
+    for full in (False, True):
+        labels = [case.label for case in found.cases(full, found.config(full, {}))]
+        assert len(set(labels)) == len(labels) > 1
+        for named in (each for claim in found.claims for key in ("of", "over") for each in claim.get(key, ())):
+            assert named in labels, f"a claim names '{named}'"
+        assert {row["label"] for row in found.published} <= set(labels)
+    assert found.config(False, {}) != found.config(True, {}) or found.varied(False) != found.varied(True)
+
+
+def test_the_published_affinity_table() -> None:
+    """As the source prints it: the slowest time over this time."""
+    rows = recipe.read("affinity").published
+    slowest = max(row["seconds"] for row in rows)
+    for row in rows:
+        assert row.get("slowest time / this", 1) == pytest.approx(slowest / row["seconds"], abs=5e-5)
+
+
+def made(text: str) -> recipe.Recipe:
+    return recipe.from_table("mine", tomllib.loads(text))
+
+
+def labels(found: recipe.Recipe) -> list[str]:
+    return [case.label for case in found.cases(False, Config())]
+
+
+def test_a_grid() -> None:
+    found = made('options = "precision=fp32"\n[axes]\nplan = ["serial", "data:2"]\noptim.lr = [0.1, 0.01]')
+    cases = found.cases(False, Config())
+    assert [case.label for case in cases] == [
+        "serial, lr 0.1", "serial, lr 0.01", "data:2, lr 0.1", "data:2, lr 0.01"
+    ]  # fmt: skip
+    assert [str(case.plan) for case in cases] == ["serial,precision=fp32"] * 2 + ["data:2,precision=fp32"] * 2
+    assert [case.config.optim.lr for case in cases] == [0.1, 0.01] * 2
+    assert cases[1].values == {"plan": "serial", "optim.lr": 0.01}
+
+
+def test_one_at_a_time() -> None:
+    found = made('design = "one-at-a-time"\n[axes]\noptim.lr = [0.1, 0.01]\ntrain.epochs = [5]')
+    assert labels(found) == ["base", "lr 0.1", "lr 0.01", "epochs 5"]
+
+
+def test_several_grids() -> None:
+    found = made(
+        '[[grids]]\noptim.name = ["sgd", "adam"]\noptim.lr = 0.1\n[[grids]]\noptim.name = "sgd"\noptim.lr = 0.2'
+    )
+    assert labels(found) == ["sgd, lr 0.1", "adam, lr 0.1", "sgd, lr 0.2"]
+    lined = made('[[grids]]\nline = "small"\nplan = ["data:1", "data:2"]\ntrain.batch_size = 64')
+    assert labels(lined) == ["small, data:1", "small, data:2"]
+
+
+def test_what_is_one_value_is_not_named() -> None:
+    found = made('[[grids]]\nmodel.name = "mlp"\noptim.lr = [0.1, 0.2]\n"plan.precision" = ["fp32"]')
+    assert labels(found) == ["lr 0.1", "lr 0.2"]
+
+
+def test_axes_by_size() -> None:
+    found = made("[axes]\ntrain.epochs = [1]\n[full]\naxes.train.epochs = [2, 3]\n[base]\ntrain.batch_size = 8")
+    assert found.varied(False) == [{"train.epochs": [1]}]
+    assert found.varied(True) == [{"train.epochs": [2, 3]}]
+    assert found.config(True, {"train.seed": "4"}).train.seed == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("repeat = 3", "unknown key 'repeat': did you mean 'repeats'?"),
+        ("repeats = 0", "repeats=0: a whole number, at least 1"),
+        ('repeats = "many"', "repeats=many"),
+        ('design = "gird"', "design=gird: did you mean 'grid'?"),
+        ('plot = "pie"', "plot=pie: Allowed: bars"),
+        ('design = "optuna"\n[axes]\noptim.lr = [1]', "trials=0: a whole number"),
+        ("[axes]\ntides = [1]", "unknown axis 'tides'"),
+        ("[axes]\noptim.lr = []", "axis optim.lr=\\[\\]: a list of values is needed"),
+        ("[axes]\noptim.lr = {low = 1, high = 2}", "a list of values is needed"),
+        ('design = "optuna"\ntrials = 2\n[axes]\noptim.lr = {low = 1, up = 2}', "low, high and log are allowed"),
+        ("axes = 3", "axes is 3; a table such as \\[axes\\] is needed"),
+        ('[axes]\noptim.name = ["sgdd"]', "unknown optimizer 'sgdd'"),
+        ('[axes]\nplan = ["parallel:2"]', "parallel"),
+        ("[base]\ntrain.epoch = 1", "unknown key 'train.epoch'"),
+    ],
+)
+def test_a_wrong_recipe(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        made(text)
+
+
+def test_files(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[axes]\ntrain.epochs = [1, 2]")
+    found = recipe.read(str(tmp_path / "mine.toml"))
+    assert (found.name, found.title, labels(found)) == ("mine", "mine", ["epochs 1", "epochs 2"])
+    with pytest.raises(ConfigError, match="there is no recipe file .*: give an existing one"):
+        recipe.read(str(tmp_path / "no.toml"))
+    with pytest.raises(InputError, match="unknown study 'epoch': did you mean 'epochs'"):
+        recipe.read("epoch")
+
+
+def test_columns() -> None:
+    def row(plan: str, speed: float, **cell: Any) -> dict[str, Any]:
+        return {"bound": plan, "cell": {"plan": plan, **cell}, "samples_per_s": {"mean": speed, "std": 0.0}}
+
+    rows = [row("data:1", 10, line="a"), row("data:2", 15, line="a"), row("data:2", 99, line="b")]
+    assert [columns.scaled(each, rows) for each in rows] == [1.0, 1.5, 1.0]
+    assert [columns.efficiency(each, rows) for each in rows] == [1.0, 0.75, 1.0]
+    assert columns.line(row("data:1", 1, **{"train.batch_size": 64})) == "batch_size 64"
