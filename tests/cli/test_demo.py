@@ -28,8 +28,9 @@ def test_demo(manyhands, shared_home, monkeypatch, tmp_path: Path, style: str) -
     (out / "letter.txt").write_text("not the demo's")
     said = manyhands("demo", "--out", out, *SMALL, style)
     assert said.code == 0, said.err
+    runs = ["0-plain-r0", "1-serial-r0", "2-serial-precision-fp32-r0"]
     assert sorted(each.name for each in out.iterdir()) == sorted(
-        [MARKER, "0-plain-r0", "1-serial-r0", "2-serial-r0", "letter.txt", "compare.json", "demo.png", "index.html"]
+        [".lock", MARKER, *runs, "letter.txt", "compare.json", "demo.png", "index.html"]
     )
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "index.html").read_text()

@@ -48,4 +48,18 @@ def test_losses_that_are_no_numbers_are_passed_over(make_run: Any) -> None:
 
 def test_no_metrics_no_curve(make_run: Any) -> None:
     curve = curve_of(make_run("failed", speed=None))
-    assert (curve.seconds, curve.loss, curve.marks) == ((), (), ())
+    assert (curve.seconds, curve.steps, curve.loss, curve.marks) == ((), (), (), ())
+
+
+def test_steps_of_an_epoch_are_told_by_its_end_or_by_the_order(make_run: Any) -> None:
+    assert curve_of(make_run("ended", speed=256.0)).epoch == 20
+    run = write(make_run("cut"), [{"step": 1, "loss": 1.0, "ms": 1.0}])
+    assert curve_of(run).epoch == 20  # 5,120 samples in batches of 256
+    bare = Run(run.folder, {**run.record, "samples": None})
+    assert curve_of(bare).epoch is None
+
+
+def test_a_curve_of_few_points_still_has_its_ends(make_run: Any) -> None:
+    curve = curve_of(make_run("run", speed=256.0), most=5)
+    assert curve.seconds == pytest.approx((1, 9, 17, 25, 33, 40))
+    assert curve.steps == (1, 9, 17, 25, 33, 40)

@@ -1,4 +1,4 @@
-"""Figures: whole files, one colour a plan, whatever the runs are like."""
+"""Pictures: whole files, one colour a case, whatever the runs are like."""
 
 import io
 import struct
@@ -8,77 +8,108 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from manyhands.report import plots, summary
-from manyhands.report.summary import Group, Row
+from manyhands.report import charts, plots
+from manyhands.report.chart import Chart
+from manyhands.report.colours import BRIGHT, DARK, LIGHT, places
+from manyhands.report.group import Group
+from manyhands.report.report import Report, of_groups
+from manyhands.timeline import Event, Timeline
 
 
 @pytest.fixture
-def table(make_run: Any) -> list[Row]:
+def report(make_run: Any) -> Report:
     groups = [
         Group("plain", (make_run("a0", 1000.0), make_run("a1", 1100.0))),
         Group("serial", (make_run("b0", 3000.0), make_run("b1", 3100.0))),
     ]
-    return summary.rows(groups)
+    events = [Event("epoch", "train", "rank 0", 0, 5_000_000), Event("test", "eval", "rank 0", 5_000_000, 9_000_000)]
+    Timeline.of(events).save(groups[0].runs[0].folder / "timeline.json")
+    return of_groups(groups, "")
 
 
-def colours_in(svg: bytes) -> str:
-    ElementTree.fromstring(svg)  # it is XML
-    assert b"nan" not in svg.lower()
-    return svg.decode().lower()
+def drawn(chart: Chart) -> str:
+    picture = plots.svg(chart)
+    ElementTree.fromstring(picture)  # it is XML
+    assert b"nan" not in picture.lower()
+    assert plots.png(chart).startswith(b"\x89PNG")
+    return picture.decode().lower()
 
 
-def test_each_plan_keeps_its_colour(table: list[Row]) -> None:
-    plain, serial = (colour.lower() for colour in plots.colours(table))
+def chart_of(report: Report, name: str) -> Chart:
+    return next(chart for chart in report.drawn if chart.name == name)
+
+
+def test_every_chart_can_be_drawn(report: Report) -> None:
+    names = [chart.name for chart in report.drawn]
+    assert names == [
+        *("speed", "loss-by-second", "loss-by-epoch", "accuracy-by-second", "accuracy-by-epoch"),
+        *("time-and-accuracy", "timeline-0-the-run", "layers"),
+    ]
+    for chart in report.drawn:
+        assert len(drawn(chart)) > 2000
+
+
+def test_each_case_keeps_its_colour(report: Report) -> None:
+    plain, serial = (LIGHT[place].lower() for place in places(2))
     assert plain != serial
-    for figure in (plots.speed_svg(table), plots.curves_svg(table)):
-        assert plain in colours_in(figure)
-        assert serial in colours_in(figure)
+    for name in ("speed", "loss-by-second", "accuracy-by-epoch", "time-and-accuracy"):
+        picture = drawn(chart_of(report, name))
+        assert plain in picture
+        assert serial in picture
 
 
-def test_the_same_runs_give_the_same_bytes(table: list[Row]) -> None:
-    assert plots.speed_svg(table) == plots.speed_svg(table)
-    assert plots.curves_svg(table) == plots.curves_svg(table)
+def test_the_same_runs_give_the_same_bytes(report: Report) -> None:
+    for name in ("speed", "loss-by-second"):
+        assert plots.svg(chart_of(report, name)) == plots.svg(chart_of(report, name))
 
 
-def test_colours_differ_for_as_many_plans_as_the_palette_has(table: list[Row]) -> None:
-    assert len(set(plots.colours(table * 4))) == 8
-    assert plots.colours(table[:1]) == [plots.PALETTE[0]]
+def test_colours_differ_for_as_many_cases_as_the_palette_has() -> None:
+    assert len(set(places(BRIGHT + 1))) == BRIGHT + 1
+    assert max(places(100)) == BRIGHT
+    assert places(1) == [1]
+    assert len(set(LIGHT)) == len(set(DARK)) == len(LIGHT) == len(DARK)
 
 
-def test_the_picture_is_wide(table: list[Row]) -> None:
-    png = plots.picture_png(table, summary.finding(table))
+def test_the_picture_is_wide(report: Report) -> None:
+    png = plots.picture([*report.drawn][:2], report.finding)
     width, height = struct.unpack(">II", png[16:24])
     assert (width, height) == (2400, 900)
     shown = Image.open(io.BytesIO(png)).convert("RGB")
     assert len(shown.getcolors(maxcolors=2**24) or []) > 10, "it is not an empty canvas"
 
 
-def test_the_layers_figure_shows_forward_and_backward(table: list[Row]) -> None:
-    shown = colours_in(plots.layers_svg(table[0].runs[0].record["layers"]))
-    assert plots.FORWARD.lower() in shown
-    assert plots.BACKWARD.lower() in shown
+def test_the_layers_figure_shows_forward_and_backward(report: Report) -> None:
+    picture = drawn(chart_of(report, "layers"))
+    assert LIGHT[charts.FORWARD].lower() in picture
+    assert LIGHT[charts.BACKWARD].lower() in picture
 
 
-def test_many_layers_make_no_endless_figure(make_run: Any) -> None:
+def test_many_layers_make_no_endless_figure() -> None:
     layer = {"name": "x", "kind": "Linear", "parameters": 1, "forward_ms": 1.0, "backward_ms": 2.0}
-    few, many = (ElementTree.fromstring(plots.layers_svg([layer] * count)) for count in (plots.MOST_LAYERS, 300))
-    assert few.get("height") == many.get("height")
+    few, many = (charts.layers([layer] * count).charts[""] for count in (charts.MOST_LAYERS, 300))
+    assert len(few.y.names) == len(many.y.names) == charts.MOST_LAYERS
 
 
-@pytest.mark.parametrize("label", ["<script>&", "$\\frac$ $x", "_hidden", "名前 🙂", "a" * 300, ""])
+@pytest.mark.parametrize("label", ["<script>&", "$\\frac$ $x", "_hidden", "名前 🙂", "a" * 300, "", "half \udcff"])
 def test_any_label_can_be_drawn(make_run: Any, label: str) -> None:
-    table = summary.rows([Group("plain", (make_run("a"),)), Group(label, (make_run("b"),))])
-    colours_in(plots.speed_svg(table))
-    colours_in(plots.curves_svg(table))
+    report = of_groups([Group("plain", (make_run("a"),)), Group(label, (make_run("b"),))], "")
+    for name in ("speed", "loss-by-second"):
+        drawn(chart_of(report, name))
 
 
 def test_runs_that_failed_are_drawn_as_such(make_run: Any) -> None:
-    table = summary.rows([Group("plain", (make_run("a", None),)), Group("serial", (make_run("b", None),))])
-    colours_in(plots.speed_svg(table))
-    colours_in(plots.curves_svg(table))
-    assert plots.picture_png(table, summary.finding(table)).startswith(b"\x89PNG")
+    report = of_groups([Group("plain", (make_run("a", None),)), Group("serial", (make_run("b", None),))], "")
+    assert [chart.name for chart in report.drawn] == ["speed"]
+    drawn(chart_of(report, "speed"))
+    assert plots.picture([*report.drawn][:2], report.finding).startswith(b"\x89PNG")
 
 
-def test_layers_that_took_no_time(make_run: Any) -> None:
+def test_layers_that_took_no_time() -> None:
     layer = {"name": "x", "kind": "Identity", "parameters": 0, "forward_ms": 0.0, "backward_ms": 0.0}
-    colours_in(plots.layers_svg([layer]))
+    drawn(charts.layers([layer]).charts[""])
+
+
+def test_of_many_cases_the_first_and_the_fastest_have_bars(make_run: Any) -> None:
+    report = of_groups([Group(f"case {number}", (make_run(str(number), 100.0 + number),)) for number in range(30)], "")
+    names = chart_of(report, "speed").y.names
+    assert names == ("case 0", *(f"case {number}" for number in range(11, 30)))

@@ -131,7 +131,7 @@ def test_files(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[axes]\ntrain.epochs = [1, 2]")
     found = recipe.read(str(tmp_path / "mine.toml"))
     assert (found.name, found.title, labels(found)) == ("mine", "mine", ["epochs 1", "epochs 2"])
-    with pytest.raises(ConfigError, match="there is no recipe file .*: give an existing one"):
+    with pytest.raises(ConfigError, match=r"there is no recipe file .*: give an existing one"):
         recipe.read(str(tmp_path / "no.toml"))
     with pytest.raises(InputError, match="unknown study 'epoch': did you mean 'epochs'"):
         recipe.read("epoch")

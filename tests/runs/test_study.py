@@ -31,7 +31,22 @@ data.size = 200
 [full]
 data.size = 400
 """
-LR = '[axes]\noptim.lr = [0.1, 0.01]\n[[published]]\nlabel = "lr 0.1"\nseconds = 7\n[[published]]\nlabel = "lr 9"\nseconds = 8\n'
+LR = """
+[axes]
+optim.lr = [0.1, 0.01]
+[[published]]
+label = "lr 0.1"
+seconds = 7
+[[published]]
+label = "lr 9"
+seconds = 8
+"""
+OPTUNA = """
+[axes]
+optim.lr = { low = 0.001, high = 1.0, log = true }
+optim.name = ["sgd", "adam"]
+model.depth = { low = 1, high = 3 }
+"""
 
 
 @pytest.fixture
@@ -57,7 +72,7 @@ def test_a_study(
         ("lr 0.1", {"optim.lr": 0.1}, 2),
         ("lr 0.01", {"optim.lr": 0.01}, 2),
     ]
-    assert [row["extra"]["points over base"] for row in found["rows"]][0] == 0
+    assert found["rows"][0]["extra"]["points over base"] == 0
     assert min(row["extra"]["slowest time / this"] for row in found["rows"]) == 1
     assert found["used"] == "200 training samples of the source's 1,000"
     assert found["hardware"]["published"] == "a made-up machine"
@@ -141,8 +156,7 @@ def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
 
 def test_optuna(manyhands: Any, write: Write, tmp_path: Path) -> None:
     search = 'design = "optuna"\ntrials = 4\nmeasure = "test_accuracy"\nrepeats = 1'
-    axes = '[axes]\noptim.lr = { low = 0.001, high = 1.0, log = true }\noptim.name = ["sgd", "adam"]\nmodel.depth = { low = 1, high = 3 }\n'
-    path = write(axes, old="repeats = 2", new=search)
+    path = write(OPTUNA, old="repeats = 2", new=search)
     said = manyhands("study", path, "--out", tmp_path / "a", "--json")
     assert said.code == 0, said.err
     cells = [row["cell"] for row in said.json["rows"]]

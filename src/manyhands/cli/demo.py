@@ -33,16 +33,16 @@ def demo(
     config = options.make_config(MODEL, DATA, EPOCHS, None, None, settings)
     _clear(out)
     result = comparison.compare(config, [(words, parse(words)) for words in PLANS], repeats=1, out=out)
-    from manyhands.report import page, plots, summary  # matplotlib comes in here: --help must not wait for it
+    from manyhands.report import page, plots  # plotly and matplotlib come in here: --help must not wait for them
+    from manyhands.report.group import Group
+    from manyhands.report.report import of_groups
 
-    groups = [
-        summary.Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]
-    ]
-    rows = summary.rows(groups)
-    found = summary.finding(rows)
+    groups = [Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]]
+    report = of_groups(groups, _command(settings))
+    found = report.finding
     html, picture = out / "index.html", out / "demo.png"
-    write_bytes(picture, plots.picture_png(rows, found))
-    write_text(html, page.page(groups, _command(settings)))
+    write_bytes(picture, plots.picture([*report.drawn][:2], found))
+    write_text(html, page.page(report))
     if output.wants_json():
         output.emit({**result, "finding": found, "page": str(html), "picture": str(picture)})
     else:

@@ -1,17 +1,18 @@
 """`manyhands predict` and `manyhands export`: from a run to its use."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import output
+from manyhands.cli import options, output
 from manyhands.errors import InputError
-from manyhands.runs import store
+from manyhands.runs import extract, store, tensorboard
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: options.Run,
     files: Annotated[list[Path], typer.Argument(help="Images, text files (a line each) or CSV files (a row each).")],
     as_json: output.Json = False,
     quiet: output.Quiet = False,
@@ -32,23 +33,54 @@ def predict(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write an ONNX file.")] = None,
-    program: Annotated[Path | None, typer.Option("--torch", help="Write a torch.export program (.pt2).")] = None,
+    run: options.Run,
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write the model as an ONNX file.")] = None,
+    program: Annotated[Path | None, typer.Option("--torch", help="Write it as a torch.export program (.pt2).")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the metrics as CSV, a row a step.")] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", help="Write the timeline for Chrome or Perfetto.")] = None,
+    events: Annotated[
+        Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write an event file into this folder.")
+    ] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Write the model for deployment, checked on real samples."""
+    """Write the model for deployment, checked on real samples, or the run's curves and timeline for other programs."""
     output.set_output(as_json, quiet)
-    if (onnx is None) == (program is None):
-        raise InputError("say where to: --onnx FILE or --torch FILE, one of the two")
-    store.load(run)
-    from manyhands.runs import export as exporting  # torch comes in here
-
-    path, form = (onnx, "onnx") if onnx is not None else (program, "torch")
-    assert path is not None
-    done = exporting.export(run, path, form)
+    asked = {"csv": csv, "trace": trace, "tensorboard": events, "onnx": onnx, "torch": program}
+    paths = {form: path for form, path in asked.items() if path is not None}
+    if not paths:
+        raise InputError(
+            "say what to write: --onnx FILE or --torch FILE (the model), --csv FILE (metrics), "
+            "--trace FILE (timeline), --tensorboard DIR"
+        )
+    if len({path.absolute() for path in paths.values()}) < len(paths):
+        raise InputError(f"{', '.join(map(str, paths.values()))}: one path for two exports; give each its own")
+    found = store.load(run)
+    if events is not None:
+        tensorboard.check()
+    done = [{"form": form, **_write(form)(found, path)} for form, path in paths.items()]
     if output.wants_json():
-        output.emit(done)
-    else:
-        print(f"{done['path']}: equal on {done['checked_samples']} samples within {done['max_difference']:.1e}")
+        first = next((each for each in done if each["form"] in ("onnx", "torch")), done[0])
+        output.emit({**first, "exports": done})
+        return
+    for each in done:
+        print(f"{each['path']}: {_words(each)}")
+
+
+def _write(form: str) -> Callable[[store.Run, Path], dict[str, Any]]:
+    """What writes a form; torch comes in for the model alone."""
+    if form == "csv":
+        return extract.write_csv
+    if form == "trace":
+        return extract.write_trace
+    if form == "tensorboard":
+        return extract.write_events
+    from manyhands.runs import export as exporting
+
+    return lambda run, path: exporting.export(run.folder, path, form)
+
+
+def _words(done: dict[str, Any]) -> str:
+    if "checked_samples" in done:
+        return f"equal on {done['checked_samples']} samples within {done['max_difference']:.1e}"
+    return f"{done['rows']:,} rows" if "rows" in done else f"{done['events']:,} events"

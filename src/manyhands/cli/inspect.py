@@ -5,68 +5,124 @@ from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import output
+from manyhands.cli import options, output
 from manyhands.cli.train import summary
 from manyhands.errors import InputError
 from manyhands.files import home
+from manyhands.progress import say
+from manyhands.report.history import Series, history, losses
+from manyhands.report.selection import selected, value
+from manyhands.report.spark import spark
 from manyhands.runs import store
+from manyhands.runs.config import Config, keys
+
+NARROW, WIDE = 8, 30  # columns of a curve in a table of runs, and of one run's
+CURVES = {"loss": "loss", "lr": "learning rate", "val_accuracy": "validation accuracy", "ms": "ms a step"}
+FACTS = ("name", "model", "data", "case")
 
 
 def runs(
     folder: Annotated[Path | None, typer.Argument(help="Where to look; default: your own runs.")] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", metavar="WORD", help="model=mlp, accuracy>0.98, optim.lr=0.01 or any text. Repeatable."
+        ),
+    ] = None,
+    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help="created, name, speed, accuracy …")] = "created",
+    reverse: Annotated[bool, typer.Option("--reverse", help="From the last to the first.")] = False,
+    limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="Only the first N.")] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """List runs, oldest first."""
+    """List runs, oldest first; --filter, --sort and --limit choose among them."""
     output.set_output(as_json, quiet)
     where = folder or home() / "runs"
     if folder is not None and not folder.is_dir():
         raise InputError(f"there is no folder {folder}: give one that holds runs")
-    found = store.find(where)
+    if limit is not None and not (limit.isdecimal() and int(limit)):
+        raise InputError(f"--limit {limit}: a whole number, at least 1, is needed")
+    found, damaged = store.find_all(where)
+    listed = selected(found, filters or [], sort, reverse, keys(Config()))[: int(limit) if limit else None]
+    for path, reason in damaged:
+        say(output.plain(f"left out, since its run.json is damaged: {path} ({' '.join(reason.split())})"))
     if output.wants_json():
-        output.emit({"runs": [_facts(run) for run in found]})
-        return
-    if not found:
-        print(f"no runs in {where}: make one with `manyhands train convnet`")
-        return
-    output.table(
-        ["run", "model", "data", "plan", "status", "samples/s", "accuracy"],
-        [
-            [
-                run.name,
-                run.record["config"]["model"]["name"],
-                run.record["config"]["data"]["name"],
-                run.plan.split(",")[0],
-                run.status,
-                output.number((run.result or {}).get("samples_per_s")),
-                output.percent((run.result or {}).get("test_accuracy")),
-            ]
-            for run in found
-        ],
-    )
+        left_out = [{"run": str(path), "reason": reason} for path, reason in damaged]
+        output.emit({"runs": [_facts(run) for run in listed], "damaged": left_out})
+    elif listed:
+        columns = ["run", "model", "data", "plan", "status", "loss", "samples/s", "accuracy"]
+        output.table(columns, [_row(run) for run in listed], folds=("run", "data"))
+    else:
+        make_one = "make one with `manyhands train convnet`"
+        print(f"none of the {len(found)} runs in {where} fits" if found else f"no runs in {where}: {make_one}")
+
+
+def _row(run: store.Run) -> list[str]:
+    result = run.result or {}
+    return [
+        run.name,
+        *(str(value(run, key) or "–") for key in ("model", "data")),
+        run.plan.split(",")[0],
+        run.status,
+        spark(losses(run, most=8 * NARROW), NARROW),
+        output.number(result.get("samples_per_s")),
+        output.percent(result.get("test_accuracy")),
+    ]
 
 
 def _facts(run: store.Run) -> dict[str, Any]:
     kept = ("status", "created", "updated", "plan_words", "error", "result")
-    return {"run": str(run.folder), **{key: run.record.get(key) for key in kept}}
+    facts = {key: value(run, key) for key in FACTS}
+    return {"run": str(run.folder), **facts, **{key: run.record.get(key) for key in kept}}
 
 
-def show(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    as_json: output.Json = False,
-    quiet: output.Quiet = False,
-) -> None:
-    """Show one run: its result and what each layer costs forward and backward."""
+def show(run: options.Run, as_json: output.Json = False, quiet: output.Quiet = False) -> None:
+    """Show one run: what it was, its curves, its result, and what each layer costs forward and backward."""
     output.set_output(as_json, quiet)
     found = store.load(run)
+    curves = history(found)
     if output.wants_json():
-        output.emit({"run": str(found.folder), **found.record})
+        numbers = {key: {"first": each.first, "last": each.last, "best": each.best} for key, each in curves.items()}
+        output.emit({"run": str(found.folder), **found.record, "curves": numbers})
         return
-    print(f"{found.name}: {found.status}" + (f" ({found.record['error']})" if found.record.get("error") else ""))
-    if found.result:
-        output.table(["", found.name], [[key, value] for key, value in summary(found.result)])
+    reason = f" ({found.record['error']})" if found.record.get("error") else ""
+    print(output.plain(f"{found.name}: {found.status}{reason}"))
+    output.table(["", found.name], [*_order(found), *(summary(found.result)[1:] if found.result else [])])
+    if curves:
+        output.table(["curve", "first step to last", "first", "last", "best"], _curve_rows(curves), folds=())
     if layers := found.record.get("layers"):
         output.table(["layer", "kind", "parameters", "forward ms", "backward ms"], layer_rows(layers))
+
+
+def _order(run: store.Run) -> list[tuple[str, str]]:
+    """What was to be done, and where; a fact that is not known is left out."""
+    facts = {
+        "model": value(run, "model"),
+        "parameters": f"{count:,}" if (count := run.record.get("parameters")) else None,
+        "data": value(run, "data"),
+        "case": value(run, "case"),
+        "plan": run.plan,
+        "machine": run.record.get("machine_words"),
+        "command": run.record.get("command"),
+    }
+    return [(name, str(fact)) for name, fact in facts.items() if fact]
+
+
+def _curve_rows(curves: dict[str, Series]) -> list[list[str]]:
+    return [
+        [
+            CURVES[key],
+            spark(each.values, WIDE),
+            *(_shown(key, number) for number in (each.first, each.last, each.best)),
+        ]
+        for key, each in curves.items()
+    ]
+
+
+def _shown(key: str, number: float | None) -> str:
+    if key == "val_accuracy":
+        return output.percent(number)
+    return "–" if number is None else f"{number:.4g}"
 
 
 def layer_rows(layers: list[dict[str, Any]]) -> list[list[str]]:

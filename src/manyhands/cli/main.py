@@ -7,7 +7,21 @@ from typing import Any
 
 import typer
 
-from manyhands.cli import compare, data, demo, deploy, inspect, launch, output, probe, study, train
+from manyhands.cli import (
+    compare,
+    data,
+    demo,
+    deploy,
+    inspect,
+    launch,
+    output,
+    probe,
+    report,
+    serve,
+    study,
+    train,
+    version,
+)
 from manyhands.errors import ManyhandsError
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
@@ -24,16 +38,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.callback()(version.options)
 app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("runs")(inspect.runs)
 app.command("show")(inspect.show)
+app.command("serve")(serve.serve)
 app.command("predict")(deploy.predict)
 app.command("export")(deploy.export)
 app.command("probe")(probe.probe)
 app.command("study")(study.study)
+app.command("report")(report.report)
 app.command("launch", context_settings=launch.SETTINGS)(launch.launch)
 
 

@@ -1,12 +1,48 @@
-"""The options that training commands share, and how they become a config."""
+"""The arguments and options that commands share: how a run is named, and how a config comes together."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from manyhands.errors import InputError
+from manyhands.files import home
+from manyhands.runs import store, tensorboard
 from manyhands.runs.config import Config, read, with_settings, with_values
 
+MOST_NAMED = 5  # runs in the one line of an error
+
+
+def run_folder(text: str) -> Path:
+    """The folder of a run: a path, or a run of your own by its name, by a beginning that no other has, or as `last`."""
+    path, own = Path(text), home() / "runs"
+    if not text or path.exists():
+        return path
+    if (own / text).exists():
+        return own / text
+    if text == "last":
+        found = store.find(own)
+        if not found:
+            raise InputError(f"there is no last run: {own} has none; make one with `manyhands train convnet`")
+        return found[-1].folder
+    names = _beginning(own, text)
+    if len(names) > 1:
+        some = ", ".join(names[:MOST_NAMED]) + (" …" if len(names) > MOST_NAMED else "")
+        raise InputError(f"'{text}' begins the names of {len(names)} runs: {some}; give more of the name")
+    return own / names[0] if names else path
+
+
+def _beginning(own: Path, text: str) -> list[str]:
+    """The runs whose names begin with a text; those inside a comparison or a study only where no other does."""
+    for depth in ("*", "*/*"):
+        runs = [each.parent.relative_to(own) for each in own.glob(f"{depth}/run.json")]
+        if found := sorted(str(run) for run in runs if str(run).startswith(text) or run.name.startswith(text)):
+            return found
+    return []
+
+
+RUN_HELP = "A run's folder, or of your own runs the name, its beginning, or last."
+Run = Annotated[Path, typer.Argument(parser=run_folder, metavar="RUN", help=RUN_HELP)]
 Model = Annotated[str, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")]
 Data = Annotated[str, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")]
 # Numbers arrive as texts: the config reads them, and its errors name the key and the value.
@@ -31,6 +67,7 @@ def make_config(
     config_file: Path | None = None,
     init_from: str | None = None,
     freeze: list[str] | None = None,
+    with_tensorboard: bool = False,
 ) -> Config:
     """The file first, then the named options, then --set."""
     config = read(config_file) if config_file else Config()
@@ -42,6 +79,10 @@ def make_config(
         "train.seed": seed,
         "model.init_from": init_from,
         "model.freeze": freeze or None,
+        "log.tensorboard": with_tensorboard or None,
     }
     config = with_values(config, {key: value for key, value in named.items() if value is not None})
-    return with_settings(config, settings or [])
+    config = with_settings(config, settings or [])
+    if config.log.tensorboard:
+        tensorboard.check()
+    return config

@@ -1,12 +1,15 @@
 """Output: results on standard output as a table or as one JSON object, and the options that every command has."""
 
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from io import TextIOWrapper
 from typing import IO, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +28,8 @@ def set_output(as_json: bool, quiet: bool) -> None:
     global _json, _result, _python
     _json = as_json
     set_quiet(quiet)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows ? for a curve
     if as_json and _result is None:
         # The object is alone on standard output: what a user's model prints goes to standard error.
         _result = os.fdopen(os.dup(1), "w")
@@ -50,17 +55,39 @@ def wants_json() -> bool:
 
 def emit(value: Mapping[str, Any]) -> None:
     """The one JSON object of this command."""
-    print(json.dumps(value, allow_nan=False), file=_result, flush=True)
+    print(json.dumps(finite(value), allow_nan=False), file=_result, flush=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A table for people."""
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have; a run's files may hold them."""
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    folds: Collection[str] | None = None,
+) -> None:
+    """A table for people; `folds` are the columns that may be broken where the terminal is narrow (None: all)."""
     shown = Table(title=title, title_justify="left", header_style="bold")
+    if folds is not None:  # the others need the room that lines would take
+        shown.box, shown.show_edge, shown.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
     for number, column in enumerate(columns):
-        shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        whole = folds is not None and column not in folds
+        shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=whole)
     for row in rows:
-        shown.add_row(*row)
-    Console().print(shown)
+        shown.add_row(*map(plain, row))
+    Console(markup=False, emoji=False).print(shown)
+
+
+def plain(text: str) -> str:
+    """Without what a terminal would obey: names of runs and values of configs may come from anybody."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def fail(message: str, exit_code: int) -> int:

@@ -11,7 +11,7 @@ from manyhands.cli import options, output
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
 from manyhands.runs import run as runs
-from manyhands.runs import store
+from manyhands.runs import store, tensorboard
 
 
 def train(
@@ -26,23 +26,43 @@ def train(
     init_from: options.InitFrom = None,
     freeze: options.Freeze = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; default: a new one.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run.")] = None,
+    with_tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Event files in RUN/tensorboard.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", parser=options.run_folder, metavar="RUN", help="Go on with this run.")
+    ] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
     """Train a model, and keep the run in a folder."""
     output.set_output(as_json, quiet)
     if resume is not None:
-        others = (model, data, plan, epochs, batch_size, seed, settings, config, init_from, freeze, out)
+        others = (
+            model,
+            data,
+            plan,
+            epochs,
+            batch_size,
+            seed,
+            settings,
+            config,
+            init_from,
+            freeze,
+            out,
+            with_tensorboard,
+        )
         if any(others):
             raise InputError(
                 f"--resume {resume} goes on with that run's own order: leave out all but --json and --quiet"
             )
+        if runs.order_of(store.load(resume)).log.tensorboard:
+            tensorboard.check()
         show(runs.resume(resume))
         return
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
-    order = options.make_config(model, data, epochs, batch_size, seed, settings, config, init_from, freeze)
+    order = options.make_config(
+        model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard
+    )
     show(runs.train_new(order, parse(plan or "serial"), out, command=shlex.join(["manyhands", *sys.argv[1:]])))
 
 
@@ -54,21 +74,27 @@ def show(run: store.Run) -> None:
     if output.wants_json():
         output.emit(result)
         return
-    output.table(["", run.name], [[key, value] for key, value in summary(result)])
+    output.table(["", run.name], summary(result))
     print(f"run folder: {run.folder}")
+    if (events := run.folder / tensorboard.FOLDER).exists():
+        print(f"curves: tensorboard --logdir {events}")
 
 
 def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows of a run's table."""
-    seconds = result["seconds"]
-    apart = ", ".join(f"{name} {seconds[name]:.1f}" for name in seconds if name != "total" and seconds[name] >= 0.05)
-    return [
-        ("plan", result["plan"]),
-        ("test accuracy", output.percent(result["test_accuracy"])),
-        ("validation accuracy", output.percent(result["val_accuracy"])),
-        ("final loss", f"{result['final_loss']:.4f}"),
-        ("samples/s, steady state", output.number(result["samples_per_s"])),
-        ("seconds", f"{seconds['total']:.1f} ({apart})"),
-        ("peak memory", f"{result['peak_memory_mb']:,.0f} MB"),
-        *([("gradients sent a step", output.sent(result))] if result.get("sent_bytes_per_step") else []),
+    rows = [
+        ("plan", str(result.get("plan", "–"))),
+        ("test accuracy", output.percent(result.get("test_accuracy"))),
+        ("validation accuracy", output.percent(result.get("val_accuracy"))),
+        ("final loss", output.number(result.get("final_loss"), 4)),
+        ("samples/s, steady state", output.number(result.get("samples_per_s"))),
+        ("seconds", _seconds(result.get("seconds") or {})),
+        ("peak memory, MB", output.number(result.get("peak_memory_mb"))),
     ]
+    return [*rows, ("gradients sent a step", output.sent(result))] if result.get("sent_bytes_per_step") else rows
+
+
+def _seconds(seconds: dict[str, float]) -> str:
+    """The whole, and the phases that one notices."""
+    apart = [f"{name} {value:.1f}" for name, value in seconds.items() if name != "total" and value and value >= 0.05]
+    return f"{output.number(seconds.get('total'), 1)} ({', '.join(apart)})"

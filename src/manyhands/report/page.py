@@ -1,94 +1,67 @@
-"""Page: runs as one HTML file that needs nothing else, the summary first."""
+"""Page: a report as one HTML file that needs nothing else and lets nothing out."""
 
+import base64
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from manyhands.report import sections, summary
-from manyhands.report.html import Html, fill, join, paragraph
-from manyhands.report.summary import Group, Row
+from plotly.offline import get_plotlyjs
+
+from manyhands.report import colours, sections
+from manyhands.report.head import head, title
+from manyhands.report.html import Html, Section, fill, join
+from manyhands.report.panels import Panels
+from manyhands.report.report import Report
+
+# Signs that begin markup or end a script. As escapes they are safe anywhere; all beyond ASCII is escaped already.
+UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
 
 
-def page(groups: Sequence[Group], command: str) -> str:
-    """The whole page; `command` makes it again."""
-    rows = summary.rows(groups)
-    title = _title(rows)
-    body = join([_head(rows, title), *sections.of(rows, command)])
-    template = files("manyhands.report").joinpath("page.html").read_text(encoding="utf-8")
-    return fill(template, title=f"{title} – manyhands", body=body)
-
-
-def _title(rows: Sequence[Row]) -> str:
-    """What was trained on what."""
-    configs = [run.record["config"] for row in rows for run in row.runs]
-    models = dict.fromkeys(str(each["model"]["name"]) for each in configs)
-    data = dict.fromkeys(str(each["data"]["name"]) for each in configs)
-    return f"{' and '.join(models)} on {' and '.join(data)}"
-
-
-def _head(rows: Sequence[Row], title: str) -> Html:
-    return fill(
-        '<header><p class="mark">manyhands</p><h1>$finding</h1><p class="soft">$what</p></header>$tiles$notes',
-        finding=summary.finding(rows),
-        what=f"{title}, trained with {' and with '.join(row.name for row in rows)}. {_size(rows)}",
-        tiles=_tiles(rows),
-        notes=join(paragraph(note, "note") for note in _notes(rows)),
+def page(report: Report) -> str:
+    """The whole page."""
+    panels = Panels()
+    body = join([head(report), *_numbered(list(sections.of(report, panels)))])
+    plotly, script = Html(_script(get_plotlyjs())), Html(_script(_read("page.js")))
+    text = fill(
+        _read("page.html"),
+        title=f"{title(report)} – manyhands",
+        policy=_policy(plotly, script),
+        style=Html(_read("page.css") + colours.css()),
+        body=body,
+        figures=Html(json.dumps(panels.figures, allow_nan=False, separators=(",", ":")).translate(UNSAFE)),
+        plotly=plotly,
+        script=script,
     )
+    return text.encode(errors="replace").decode()  # the name of a folder may be no text
 
 
-def _size(rows: Sequence[Row]) -> str:
-    """How much was trained, where all runs agree."""
-    sizes = {
-        (
-            run.record["samples"]["train"],
-            run.record["config"]["train"]["epochs"],
-            run.record["config"]["train"]["batch_size"],
-        )
-        for row in rows
-        for run in row.runs
-        if run.record.get("samples")
-    }
-    if len(sizes) != 1:
-        return ""
-    ((samples, epochs, batch),) = sizes
-    return f"{samples:,} training samples, {epochs} {'epoch' if epochs == 1 else 'epochs'}, batches of {batch:,}."
+def _numbered(parts: Sequence[Section]) -> Iterator[Html]:
+    """The list of all parts, and then each of them."""
+    links = (fill('<a href="#part-$number">$title</a>', number=at, title=part.title) for at, part in enumerate(parts))
+    yield fill('<nav aria-label="Parts of this page">$links</nav>', links=join(links))
+    for number, part in enumerate(parts):
+        heading = fill('<h2 id="part-$number">$title</h2>', number=number, title=part.title)
+        yield fill("<section>$heading$body</section>\n", heading=heading, body=part.body)
 
 
-def _tiles(rows: Sequence[Row]) -> Html:
-    """The numbers that matter, large: the winner's, and the first row's beside them."""
-    best, base = summary.winner(rows), rows[0]
-    if best is None:
-        return Html("")
-    tiles = [
-        (fact, words if best is base else f"{words}, {base.label} {beside}")
-        for (fact, words), (beside, _) in zip(_facts(best), _facts(base), strict=True)
-    ]
-    if best is not base and best.speedup is not None:
-        tiles.insert(0, (summary.times(best.speedup), f"as fast as {base.name}"))
-    parts = (
-        fill('<div class="tile"><strong>$fact</strong><span>$words</span></div>', fact=fact, words=words)
-        for fact, words in tiles
+def _read(name: str) -> str:
+    return files("manyhands.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _script(code: str) -> str:
+    """Code as it stands in the page: a browser reads all line ends as one kind, and hashes what it has read."""
+    return code.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
+
+
+def _policy(*scripts: str) -> str:
+    """Nothing is loaded from anywhere, and no script runs but ours, known by their hashes.
+
+    Plotly sets styles, and makes pictures for its download button out of data and blobs.
+    """
+    hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts)
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
     )
-    return fill('<div class="tiles">$parts</div>', parts=join(parts))
-
-
-def _facts(row: Row) -> list[tuple[str, str]]:
-    return [
-        (summary.number(row.speed.mean if row.speed else None), "samples a second"),
-        (f"{summary.number(row.seconds.mean, 1)} s" if row.seconds else "–", "of training"),
-        (summary.percent(row.accuracy), "test accuracy"),
-    ]
-
-
-def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What a careful reader should know before quoting the numbers."""
-    base = rows[0]
-    other = summary.winner(rows) if summary.winner(rows) is not base else summary.winner(rows[1:])
-    if other is None or not (other.speed and base.speed):
-        return
-    noise = summary.within_noise(other.speed, base.speed)
-    if noise is None:
-        yield "Single runs: how much the numbers scatter from run to run is not known. More --repeats would tell."
-    elif noise:
-        yield "The difference in speed is within noise: below two standard errors."
-    if other.accuracy and base.accuracy and summary.within_noise(other.accuracy, base.accuracy):
-        yield "The difference in accuracy is within noise: below two standard errors."

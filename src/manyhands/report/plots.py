@@ -1,4 +1,4 @@
-"""Plots: figures of runs as SVG or PNG, each plan in one colour throughout."""
+"""Plots: charts as pictures, SVG or PNG, by matplotlib."""
 
 import io
 import textwrap
@@ -10,19 +10,20 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, LogLocator, NullLocator, PercentFormatter
 
-from manyhands.report.curve import Curve, curve_of
-from manyhands.report.summary import Row, costly, ratio, times, total
+from manyhands.report.chart import Axis, Chart, Series
+from manyhands.report.colours import LIGHT, REFERENCE
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; yellow is too pale on white. The first row is
-# what the others are measured by, and grey.
-REFERENCE = "#8A8A8A"
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-FORWARD, BACKWARD = "#56B4E9", "#D55E00"
 INK, FAINT = "#24292F", "#D0D7DE"
-MOST_LAYERS = 14
-MOST_MARKS = 4  # accuracies written on a curve
+GREY = LIGHT[REFERENCE]
+SYMBOLS = "oDsP^X*p"
+DASHES = ("solid", "dotted", "dashdot")
+MOST_LETTERS = 28  # of a name
+MOST_WORDS = 4  # written at the points of a series
+MOST_LISTED = 14  # entries of a legend
+POINT = 44  # square points
+ERRORS: dict[str, Any] = {"ecolor": INK, "capsize": 4, "elinewidth": 1.2}
 
 STYLE: dict[Any, Any] = {  # matplotlib types the keys as a list of literals
     "axes.edgecolor": FAINT,
@@ -39,7 +40,7 @@ STYLE: dict[Any, Any] = {  # matplotlib types the keys as a list of literals
     "font.size": 11,
     "legend.edgecolor": "none",
     "legend.framealpha": 1.0,
-    "svg.fonttype": "path",  # the page looks the same whatever fonts its reader has
+    "svg.fonttype": "path",  # the picture looks the same whatever fonts its reader has
     "text.color": INK,
     "text.parse_math": False,  # a dollar in a name is a dollar
     "xtick.color": INK,
@@ -47,44 +48,27 @@ STYLE: dict[Any, Any] = {  # matplotlib types the keys as a list of literals
 }
 
 
-def colours(table: Sequence[Row]) -> list[str]:
-    """A colour a row: grey for the first when there are others to measure by it."""
-    bright = [PALETTE[number % len(PALETTE)] for number in range(len(table))]
-    return [REFERENCE, *bright[:-1]] if len(table) > 1 else bright
+def svg(chart: Chart) -> bytes:
+    """A chart as SVG, the same bytes for the same runs."""
+    with _figure(*_size(chart)) as figure, rc_context({"svg.hashsalt": chart.name}):
+        _draw(figure.add_subplot(), chart)
+        return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def speed_svg(table: Sequence[Row]) -> bytes:
-    """Samples a second by plan."""
-    with _figure(6.0, max(3.8, 1.0 + 0.5 * len(table))) as figure:
-        _draw_speed(figure.add_subplot(), table)
-        return _svg(figure, "speed")
+def png(chart: Chart) -> bytes:
+    """A chart as PNG, sharp enough for print."""
+    with _figure(*_size(chart)) as figure:
+        _draw(figure.add_subplot(), chart)
+        return _saved(figure, format="png", dpi=200, metadata={"Software": None})
 
 
-def curves_svg(table: Sequence[Row]) -> bytes:
-    """Training loss against seconds, with the validation accuracy after each epoch."""
-    with _figure(6.0, 3.8) as figure:
-        _draw_curves(figure.add_subplot(), table)
-        return _svg(figure, "curves")
-
-
-def layers_svg(layers: Sequence[dict[str, Any]]) -> bytes:
-    """Forward and backward time of each layer."""
-    shown = costly(layers, MOST_LAYERS)
-    with _figure(6.0, 1.5 + 0.36 * len(shown)) as figure:
-        _draw_layers(figure.add_subplot(), shown)
-        return _svg(figure, "layers")
-
-
-def picture_png(table: Sequence[Row], finding: str) -> bytes:
-    """One wide picture, 1200 by 450 at the double resolution of sharp screens: the bars, and the curves beside them."""
+def picture(charts: Sequence[Chart], finding: str) -> bytes:
+    """One wide PNG, 1200 by 450 at the double resolution of sharp screens: charts beside each other."""
     with _figure(12.0, 4.5) as figure:
         figure.suptitle(textwrap.fill(finding, 95), x=0.01, ha="left", fontsize=15, fontweight="bold")
-        bars, curves = figure.subplots(1, 2, width_ratios=(5, 6))
-        _draw_speed(bars, table)
-        _draw_curves(curves, table)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
-        return buffer.getvalue()
+        for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
+            _draw(axes, chart)
+        return _saved(figure, format="png", dpi=200, metadata={"Software": None})
 
 
 @contextmanager
@@ -96,106 +80,148 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def _svg(figure: Figure, name: str) -> bytes:
-    """The figure as SVG, the same bytes for the same runs."""
+def _size(chart: Chart) -> tuple[float, float]:
+    """Inches: higher with more places, wider for a timeline."""
+    if chart.look == "spans":
+        return 11.0, 1.6 + 0.4 * len(chart.y.names)
+    return 7.0, max(3.8, 1.5 + 0.36 * len(chart.y.names))
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(buffer, **options)
     return buffer.getvalue()
 
 
-def _draw_speed(axes: Axes, table: Sequence[Row]) -> None:
-    axes.set_title("Samples a second, steady state")
-    tops = [row.speed.mean + row.speed.std for row in table if row.speed]
-    most = max(tops, default=1.0)
-    for at, (row, colour) in enumerate(zip(table, colours(table), strict=True)):
-        if row.speed is None:
-            axes.text(0.01 * most, at, "failed" if row.errors else "not measured", va="center", color=REFERENCE)
-            continue
-        deviation = row.speed.std if row.speed.n > 1 else None
-        axes.barh(at, row.speed.mean, 0.62, color=colour, xerr=deviation, error_kw={"ecolor": INK, "capsize": 4})
-        words = f"{row.speed.mean:,.0f}"
-        if row.speedup is not None and len(table) > 1:
-            words += f"  ({times(row.speedup)})" if at else "  (1x)"
-        end = row.speed.mean + (deviation or 0.0)
-        axes.text(end + 0.02 * most, at, words, va="center", fontweight="bold")
-    axes.set_xlim(0, 1.35 * most)
-    axes.set_ylim(len(table) - 0.5, -0.5)  # the first on top
-    axes.set_yticks(range(len(table)), [_short(row.label) for row in table])
+def _draw(axes: Axes, chart: Chart) -> None:
+    axes.set_title(_short(chart.title, 60))
+    if not chart.series:
+        axes.text(0.5, 0.5, "nothing was measured", ha="center", va="center", color=GREY, transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+    axes.set_axisbelow(True)
+    _settle(axes.xaxis, chart.x, axes.set_xlabel, axes.set_xscale)
+    _settle(axes.yaxis, chart.y, axes.set_ylabel, axes.set_yscale)
+    if chart.look == "bars":
+        _draw_bars(axes, chart)
+    elif chart.look == "spans":
+        _draw_spans(axes, chart)
+    else:
+        _draw_lines(axes, chart)
+    _legend(axes, chart)
+
+
+def _settle(axis: Any, told: Axis, label: Any, scale: Any) -> None:
+    """Title, scale and ticks of an axis."""
+    label(told.title)
+    if told.log:
+        scale("log")
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.set_minor_locator(NullLocator())
+    if told.percent:
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+    if told.ticks:
+        axis.set_major_locator(FixedLocator(told.ticks))
+
+
+def _named(axes: Axes, chart: Chart) -> None:
+    """The names of the places, the first on top."""
+    names = chart.y.names
+    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+
+
+def _draw_bars(axes: Axes, chart: Chart) -> None:
+    """Single bars with their words after them, or several at each place over a scale."""
+    several = sum(series.listed for series in chart.series)
+    height = 0.76 / several if several else 0.62
+    for number, series in enumerate(chart.series):
+        offset = (number - (several - 1) / 2) * height if several else 0.0
+        places = [place + offset for place in series.y]
+        bars = axes.barh(places, series.x, height, xerr=series.error or None, error_kw=ERRORS)
+        bars.set_label(_short(series.name))
+        for bar in bars:
+            bar.set_color(LIGHT[series.colour])
+    if several:
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    else:
+        _write_values(axes, chart)
+    _named(axes, chart)
+
+
+def _write_values(axes: Axes, chart: Chart) -> None:
+    ends = [series.x[0] + (series.error[0] if series.error else 0.0) for series in chart.series]
+    longest = max(ends) or 1.0
+    for end, series in zip(ends, chart.series, strict=True):
+        words = axes.text(end + 0.02 * longest, series.y[0], series.words[0], va="center", color=INK if end else GREY)
+        words.set_fontweight("bold" if end else "normal")
+    axes.set_xlim(0, 1.5 * longest)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
 
 
-def _draw_curves(axes: Axes, table: Sequence[Row]) -> None:
-    axes.set_title("Training loss, and validation accuracy by epoch")
-    drawn = [
-        (row, colour, number, curve)
-        for row, colour in zip(table, colours(table), strict=True)
-        for number, curve in enumerate(map(curve_of, row.runs))
-        if curve.seconds
-    ]
-    for row, colour, number, curve in drawn:
-        label = _short(row.label) if number == 0 else None
-        axes.plot(
-            curve.seconds, curve.loss, color=colour, linewidth=2.2, alpha=1.0 if number == 0 else 0.4, label=label
-        )
-        dots = ([mark.seconds for mark in curve.marks], [mark.loss for mark in curve.marks])
-        axes.scatter(*dots, s=44, color=colour, edgecolors="white", linewidths=1.2, zorder=3)
-        if number == 0:
-            _write_marks(axes, curve, colour, above=row is table[0])
-    if not drawn:
-        axes.text(0.5, 0.5, "no metrics", ha="center", va="center", color=REFERENCE, transform=axes.transAxes)
-        axes.set_axis_off()
-        return
-    axes.set_xlim(0, 1.12 * max(curve.seconds[-1] for *_, curve in drawn))
-    axes.set_xlabel("seconds of training")
-    axes.set_ylabel("loss")
+def _draw_spans(axes: Axes, chart: Chart) -> None:
+    for series in chart.series:
+        axes.barh(series.y, series.x, 0.7, left=series.start, color=LIGHT[series.colour], label=_short(series.name))
+    _named(axes, chart)
+
+
+def _draw_lines(axes: Axes, chart: Chart) -> None:
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(loc="upper right")
-    if all(loss > 0 for *_, curve in drawn for loss in curve.loss):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        axes.yaxis.set_minor_locator(NullLocator())
-    axes.margins(y=0.12)
+    for series in (each for each in chart.series if each.shown):
+        colour, alpha = LIGHT[series.colour], 0.4 if series.faint else 1.0
+        label = _short(series.name) if series.listed else None
+        if series.look == "points":
+            marker = SYMBOLS[series.symbol % len(SYMBOLS)]
+            dots = axes.scatter(series.x, series.y, s=POINT, marker=marker, color=colour, alpha=alpha, label=label)
+            dots.set(edgecolors="white", linewidths=1.2, zorder=3)
+        else:
+            dash = "dashed" if series.look == "dashes" else DASHES[series.symbol % len(DASHES)]
+            axes.plot(series.x, series.y, color=colour, linewidth=2.2, linestyle=dash, alpha=alpha, label=label)
+        if series.error:
+            lying = bool(chart.y.names)
+            both: dict[str, Any] = {"xerr": series.error if lying else None, "yerr": None if lying else series.error}
+            axes.errorbar(series.x, series.y, fmt="none", **both, **ERRORS)
+        if series.written:
+            _write(axes, series, above=series.colour == REFERENCE)
+    axes.margins(x=0.08, y=0.12)
+    if chart.x.from_zero:
+        axes.set_xlim(left=0)
+    if chart.y.names:
+        _named(axes, chart)
 
 
-def _write_marks(axes: Axes, curve: Curve, colour: str, above: bool) -> None:
-    """The accuracies of the last epoch and of some before it, evenly spread."""
-    every = -(-len(curve.marks) // MOST_MARKS)
-    for mark in curve.marks[::-1][:: every or 1]:
+def _write(axes: Axes, series: Series, above: bool) -> None:
+    """The words of the last point and of some before it, evenly spread."""
+    points = list(zip(series.x, series.y, series.words, strict=False))[::-1]
+    for x, y, words in points[:: -(-len(points) // MOST_WORDS) or 1]:
         axes.annotate(
-            f"{100 * mark.accuracy:.1f} %",
-            (mark.seconds, mark.loss),
+            words,
+            (x, y),
             xytext=(4, 5) if above else (-4, -5),
             textcoords="offset points",
             ha="left" if above else "right",
             va="bottom" if above else "top",
-            color=INK if colour == REFERENCE else colour,
+            color=INK if series.colour == REFERENCE else LIGHT[series.colour],
             fontsize=10,
             fontweight="bold",
         )
 
 
-def _draw_layers(axes: Axes, layers: Sequence[dict[str, Any]]) -> None:
-    axes.set_title(f"Backward takes {times(ratio(total(layers, 'all')))} as long as forward")
-    for offset, key, colour, label in (
-        (-0.2, "forward_ms", FORWARD, "forward"),
-        (0.2, "backward_ms", BACKWARD, "backward"),
-    ):
-        places = [at + offset for at in range(len(layers))]
-        axes.barh(places, [each[key] for each in layers], 0.38, color=colour, label=label)
-    axes.set_yticks(range(len(layers)), [_short(str(each["name"])) for each in layers])
-    axes.set_ylim(len(layers) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("milliseconds a step")
-    axes.grid(axis="x", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(loc="best")
+def _legend(axes: Axes, chart: Chart) -> None:
+    """What each colour is, as far as there is room."""
+    handles, labels = axes.get_legend_handles_labels()
+    if any(series.listed for series in chart.series) and handles:
+        shown = handles[:MOST_LISTED], labels[:MOST_LISTED]
+        if chart.look == "spans":  # bars are everywhere
+            axes.legend(*shown, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        else:
+            axes.legend(*shown, loc="best")
 
 
-def _short(label: str) -> str:
-    """A long name must not push the figure aside."""
-    return label if len(label) <= 28 else f"{label[:27]}…"
+def _short(name: str, most: int = MOST_LETTERS) -> str:
+    """A name that does not push the figure aside; the name of a folder may hold what is no text."""
+    name = name.encode(errors="replace").decode()
+    return name if len(name) <= most else f"{name[: most - 1]}…"

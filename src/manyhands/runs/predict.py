@@ -12,7 +12,7 @@ from manyhands.data.encode import encode
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint
-from manyhands.errors import InputError
+from manyhands.errors import DataError, InputError
 from manyhands.runs import store
 from manyhands.runs.config import with_values
 from manyhands.runs.job import best_checkpoint, build_model
@@ -24,10 +24,13 @@ BATCH = 256
 def load_run(folder: Path) -> tuple[nn.Module, Schema]:
     """A run's model with its best weights, in evaluation mode on the host, and the schema of its data."""
     run = store.load(folder)
+    path = run.folder / "data.json"
     try:
-        schema = Schema.from_json(json.loads((run.folder / "data.json").read_text()))
+        schema = Schema.from_json(json.loads(path.read_text()))
+    except DataError as error:
+        raise InputError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"run {folder} has no readable data.json ({error}): train it again") from None
+        raise InputError(f"{path} cannot be read ({error}): train the run again") from None
     config = order_of(run)
     # The checkpoint has every weight: what they were first taken from may be gone by now.
     plain = with_values(config, {"model.init_from": None, "model.freeze": ()})

@@ -10,7 +10,8 @@ RUN/
 """
 
 import json
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,21 @@ from manyhands.errors import InputError, StorageError
 from manyhands.files import home, make_folder, storage_errors, write_json, write_text
 
 STATUSES = ("running", "finished", "failed", "interrupted")
+MOST_BYTES = 16_000_000  # of a run.json: real ones have some kilobytes
+
+# What the parts of run.json are, by their dotted names; * is every key, ! may be neither absent nor null. A file in
+# which one is something else counts as damaged, so that nobody who reads a run needs to ask.
+KINDS: dict[type, str] = {
+    dict: "config config.* plan machine versions samples result result.seconds ranks.*! trials.*! layers.*!",
+    list: "ranks trials layers",
+    str: "status! plan_words! created case command machine_words trials.*.plan! layers.*.name! layers.*.kind!",
+    float: "total_steps parameters samples.* trials.*.step_ms trials.*.first_ms "
+    "layers.*.parameters! layers.*.forward_ms! layers.*.backward_ms! result.seconds.* "
+    "result.final_loss result.test_accuracy result.test_loss result.val_accuracy result.steps result.world "
+    "result.samples_per_s result.measured_step_ms result.predicted_step_ms result.peak_memory_mb "
+    "result.sent_bytes_per_step result.compression_ratio",
+}
+WORDS = {str: "a text", dict: "a table", list: "a list", float: "a number"}
 
 
 @dataclass(frozen=True)
@@ -53,16 +69,18 @@ class Run:
         return self.folder / "checkpoints"
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """Every whole line of metrics.jsonl; a last line cut off by a kill is passed over."""
+        """Every whole line of metrics.jsonl; what is none, as a last line cut off by a kill, is passed over."""
         try:
-            lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+            lines = (self.folder / "metrics.jsonl").read_bytes().splitlines()
         except FileNotFoundError:
             return
         for line in lines:
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
+            if isinstance(record, dict):
+                yield record
 
     def update(self, **values: Any) -> "Run":
         """Change run.json and give the run as it is now."""
@@ -109,25 +127,81 @@ def load(folder: Path) -> Run:
     if not path.exists():
         raise InputError(f"{folder} is not a run: it has no run.json; `manyhands runs` lists those there are")
     try:
-        record = json.loads(path.read_text())
-        if not isinstance(record, dict) or record["status"] not in STATUSES or "plan_words" not in record:
-            raise ValueError("keys are missing")
-    except (ValueError, KeyError, OSError) as error:
+        return Run(folder, _read(path))
+    except Damaged as error:
         raise InputError(
             f"{path} cannot be read as a run ({error}): it was damaged or made by another program"
         ) from None
-    return Run(folder, record)
 
 
 def find(parent: Path) -> list[Run]:
     """Every readable run below a folder (itself included), oldest first."""
-    runs = []
+    return find_all(parent)[0]
+
+
+def find_all(parent: Path) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """As `find`, and the folders of the damaged runs, each with what is wrong with it."""
+    runs: list[Run] = []
+    damaged: list[tuple[Path, str]] = []
     for path in sorted({*parent.glob("run.json"), *parent.glob("*/run.json"), *parent.glob("*/*/run.json")}):
         try:
-            runs.append(load(path.parent))
-        except InputError:
-            continue
-    return sorted(runs, key=lambda run: str(run.record.get("created", "")))
+            runs.append(Run(path.parent, _read(path)))
+        except Damaged as error:
+            damaged.append((path.parent, str(error)))
+    return sorted(runs, key=lambda run: str(run.record.get("created", ""))), damaged
+
+
+class Damaged(ValueError):
+    """A run.json that is none; the message says why."""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The record of a run, each part of which is of its kind."""
+    try:
+        if not path.is_file():
+            raise Damaged("not a file")
+        if path.stat().st_size > MOST_BYTES:
+            raise Damaged(f"over {MOST_BYTES / 1e6:,.0f} MB")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        # JSON can say half a character, which can be written nowhere.
+        json.dumps(record, ensure_ascii=False).encode()
+    except (ValueError, OSError) as error:
+        raise Damaged(str(error)) from None
+    except RecursionError:
+        raise Damaged("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise Damaged("not a table")
+    for kind, names in KINDS.items():
+        for name in names.split():
+            for where, value in _parts(record, name.split(".")):
+                if not _is(value, kind):
+                    raise Damaged(f"{where[:80]} is {reprlib.repr(value)}, not {WORDS[kind]}")
+    if record["status"] not in STATUSES:
+        raise Damaged(f"status is {reprlib.repr(record['status'])}, not one of {', '.join(STATUSES)}")
+    return record
+
+
+def _parts(record: Any, names: Sequence[str], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value under a dotted name, in which * is every key; what is absent or null counts only when it must be."""
+    if not names:
+        yield at, record
+        return
+    first, *rest = names
+    name, must = first.rstrip("!"), first.endswith("!")
+    table = {str(at): each for at, each in enumerate(record)} if isinstance(record, list) else record
+    if not isinstance(table, dict):
+        return  # another name tells of that
+    for key, value in table.items() if name == "*" else [(name, table.get(name))]:
+        if value is not None or must:
+            yield from _parts(value, rest, f"{at}.{key}".lstrip("."))
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is not float:
+        return isinstance(value, kind)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return isinstance(value, float)
+    return abs(value) < 1e300  # a larger one is no float
 
 
 def cut_metrics(run: Run, step: int) -> None:

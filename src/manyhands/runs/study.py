@@ -181,14 +181,14 @@ def used(recipe: Recipe, runs: Sequence[store.Run]) -> str | None:
 
 
 def fits(rows: Sequence[Row]) -> list[Row]:
-    """Amdahl's law on every line of a scaling study that has more than one number of ranks."""
+    """Amdahl's law on every line of a scaling study that goes from one rank to more."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         if (speedup := columns.scaled(row, rows)) is not None:
             lines.setdefault(columns.line(row), []).append((columns.ranks(row), speedup))
     table = []
     for label, points in lines.items():
-        if len(points) > 1:
+        if len(points) > 1 and min(points)[0] == 1:
             share = amdahl.fit(points)
             most = 1 / share if share else None
             table.append({"label": label, "serial_fraction": share, "most": most, "points": points})

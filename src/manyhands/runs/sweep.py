@@ -106,7 +106,7 @@ def _finished(folder: Path) -> store.Run | None:
 
 
 def _slug(label: str) -> str:
-    return re.sub(r"[^\w.=]+", "-", label).strip("-")[:MOST_LABEL]
+    return re.sub(r"[^\w.]+", "-", label).strip("-")[:MOST_LABEL]
 
 
 @dataclass

@@ -1,12 +1,9 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
-import json
-import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -20,14 +17,15 @@ from manyhands.engine.layers import LayerTime, time_layers
 from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, PlanError, RunError
-from manyhands.files import make_folder, storage_errors, write_json
+from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
-from manyhands.runs import store
+from manyhands.runs import store, tensorboard
 from manyhands.runs.bind import bind
-from manyhands.runs.config import Config
-from manyhands.runs.job import Job, assemble
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.job import Job, assemble, build_model
+from manyhands.runs.metrics import Metrics, metrics_of
 from manyhands.timeline import Event, Timeline
 
 RANK_SEEDS = 1_000_003  # between the seeds of two ranks
@@ -37,6 +35,8 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     """Carry out a run in this process, alone or as one rank of a team, and give its result; the leader writes."""
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise PlanError("plan option device=cuda: this torch sees no GPU; install a CUDA build or say device=cpu")
+    if config.log.tensorboard and team.leads:
+        tensorboard.check()
     clock = Clock(torch.device(plan.device or "cpu"))
     clock.seconds["setup"] = time.perf_counter() - started  # importing torch
     with clock.phase("setup", "data"):
@@ -46,13 +46,32 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
         write_json(run.folder / "data.json", dataset.schema.to_json())
     try:
         return _train(run, config, plan, dataset, team, clock, resume, started)
-    except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
-        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "memory" not in str(error):
+    except (RuntimeError, MemoryError, RunError) as error:
+        if not _is_out_of_memory(error):
             raise
         raise RunError(
-            f"out of memory at batch {config.train.batch_size} ({str(error).strip().splitlines()[0]}): "
-            "use a smaller --batch-size, or train.accumulate=2"
+            f"out of memory with {_size(config, dataset)} at batch {config.train.batch_size} "
+            f"({str(error).strip().splitlines()[0]}): use a smaller model (model.width, model.depth), "
+            "a smaller --batch-size, or train.accumulate=2"
         ) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """On the CPU torch says so in words alone, and a search in which no plan ran hands those words on."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return (isinstance(error, RuntimeError) or type(error) is RunError) and "memory" in str(error)
+
+
+def _size(config: Config, dataset: Dataset) -> str:
+    """How large the model is, built without memory; a user's own may not let itself be built so."""
+    try:
+        with torch.device("meta"):
+            model = build_model(with_values(config, {"model.init_from": None, "model.freeze": ()}), dataset.schema)
+        count = sum(parameter.numel() for parameter in model.parameters())
+    except Exception:
+        return f"model {config.model.name}"
+    return f"{count:,} parameters"
 
 
 def _train(
@@ -78,7 +97,7 @@ def _train(
             clock.seconds[phase] += seconds
         reset_peak_memory(clock.device)
     if team.leads:
-        run.update(
+        run = run.update(
             plan=to_table(plan),
             plan_words=str(plan),
             trials=trials or run.record.get("trials", []),
@@ -87,9 +106,11 @@ def _train(
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
         )
         say(f"plan {plan}")
-    outcome = _loop(run, config, plan, job, clock, position)
-    with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
-        score = evaluate(job.trainee, job.test, shown.advance)
+    with metrics_of(run, config, team.leads, first) as metrics:
+        outcome = _loop(run, config, plan, job, clock, position, metrics)
+        with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
+            score = evaluate(job.trainee, job.test, shown.advance)
+        metrics.tested(outcome.steps, score)
     peak = peak_memory_mb(clock.device)
     if not team.leads:
         return {}
@@ -167,35 +188,9 @@ def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
     return position
 
 
-@dataclass
-class Metrics:
-    """Appends records to metrics.jsonl, flushed often enough for a page that watches."""
-
-    path: Path
-    file: IO[str] = field(init=False)
-    flushed: float = 0.0
-
-    def __post_init__(self) -> None:
-        with storage_errors(self.path):
-            self.file = self.path.open("a")
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        with storage_errors(self.path):
-            self.file.write(json.dumps(record) + "\n")
-            if time.monotonic() - self.flushed > 0.5:
-                self.flush()
-
-    def flush(self) -> None:
-        with storage_errors(self.path):
-            self.file.flush()
-        self.flushed = time.monotonic()
-
-    def close(self) -> None:
-        with storage_errors(self.path):
-            self.file.close()
-
-
-def _loop(run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position) -> Outcome:
+def _loop(
+    run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
+) -> Outcome:
     settings = Settings(
         epochs=config.train.epochs,
         max_steps=config.train.max_steps,
@@ -208,23 +203,19 @@ def _loop(run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, po
     )
     steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
     samples = steps * config.train.batch_size
-    metrics = Metrics(run.folder / "metrics.jsonl" if job.trainee.team.leads else Path(os.devnull))
-    try:
-        with bar(f"training {config.model.name}", samples) as shown:
-            shown.advance(position.step * config.train.batch_size)
-            return Loop(
-                job.trainee,
-                job.step,
-                settings,
-                job.validation,
-                clock,
-                metrics,
-                shown,
-                position,
-                slow_first=slow_first_steps(plan.compile == "on", plan.capture == "on"),
-            ).run()
-    finally:
-        metrics.close()
+    with bar(f"training {config.model.name}", samples) as shown:
+        shown.advance(position.step * config.train.batch_size)
+        return Loop(
+            job.trainee,
+            job.step,
+            settings,
+            job.validation,
+            clock,
+            metrics,
+            shown,
+            position,
+            slow_first=slow_first_steps(plan.compile == "on", plan.capture == "on"),
+        ).run()
 
 
 def _timeline(clock: Clock, layers: list[LayerTime]) -> Timeline:

@@ -12,6 +12,7 @@ from manyhands.errors import DataError
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(256, size=(20, 6, 5, 3), dtype=np.uint8)
+TABLE = np.arange(80.0).reshape(20, 4)
 Y = np.arange(20) % 3
 
 
@@ -67,6 +68,11 @@ def test_class_order_is_mixed(tmp_path: Path) -> None:
         ({"x": IMAGES[..., :2], "y": Y}, r"samples of shape \(6, 5, 2\)"),
         ({"x": IMAGES - 300.0, "y": Y}, "pixels from -300"),
         ({"x": IMAGES[:0], "y": Y[:0]}, "one label for each sample"),
+        ({"x": np.full((20, 4), np.nan), "y": Y}, r"set.npz: 80 of 80 values in x are NaN or infinite"),
+        ({"x": TABLE, "y": Y, "x_test": TABLE * np.nan, "y_test": Y}, "80 of 80 values in x_test are NaN"),
+        ({"x": np.where(TABLE > 78, np.inf, TABLE), "y": Y}, "1 of 80 values in x are NaN or infinite"),
+        ({"x": np.where(IMAGES > 250, np.nan, IMAGES), "y": Y}, "1,800 values in x are NaN or infinite"),
+        ({"x": TABLE.astype(str), "y": Y}, "x of type <U32: numbers are needed"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:

@@ -38,11 +38,14 @@ def _read(name: str, path: Path) -> Content:
             arrays = {key: file[key] for key in file.files}
     except (ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"cannot read {path} ({error}): expected arrays of numbers that numpy.savez wrote") from error
-    found = [(arrays[x], arrays[y], part) for x, y, part in PAIRS if x in arrays and y in arrays]
+    pairs = [(x, y, part) for x, y, part in PAIRS if x in arrays and y in arrays]
+    found = [(arrays[x], arrays[y], part) for x, y, part in pairs]
     if [part for _, _, part in found].count(TRAIN) != 1:
         raise DataError(
             f"{path} holds {', '.join(arrays)}: expected x_train and y_train, x and y, or inputs and labels"
         )
+    for key, _, _ in pairs:
+        _check_values(path, key, arrays[key])
     for x, y, _ in found:
         if len(x) != y.size or not y.size or x.shape[1:] != found[0][0].shape[1:]:
             raise DataError(f"{path} has inputs {x.shape} and labels {y.shape}: expected one label for each sample")
@@ -57,6 +60,19 @@ def _read(name: str, path: Path) -> Content:
     pictures = _pictures(path, rows)
     shape = (pictures.shape[3], *pictures.shape[1:3])
     return Content(Schema(name, "image", shape, classes), labels[order], counts, in_chunks(pictures))
+
+
+def _check_values(path: Path, key: str, values: NDArray[Any]) -> None:
+    """Finite numbers; in a table NaN is a missing value, as long as some are there."""
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{path} has {key} of type {values.dtype}: numbers are needed")
+    wrong = values.size - np.count_nonzero(np.isfinite(values))
+    missing = np.count_nonzero(np.isnan(values)) if wrong and values.ndim == 2 else 0
+    if wrong > missing or (wrong and wrong == values.size):
+        raise DataError(
+            f"{path}: {wrong:,} of {values.size:,} values in {key} are NaN or infinite: repair them or leave their "
+            "samples out; a table may have some NaN, for missing values"
+        )
 
 
 def _labels(path: Path, raw: NDArray[Any], parts: NDArray[np.int64]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -98,6 +114,6 @@ def _pictures(path: Path, rows: NDArray[Any]) -> NDArray[np.uint8]:
     if rows.dtype == np.uint8:
         return rows
     scaled = rows * (255.0 if rows.max() <= 1 else 1.0)
-    if not (np.isfinite(scaled).all() and scaled.min() >= 0 and scaled.max() <= 255):
+    if not (scaled.min() >= 0 and scaled.max() <= 255):
         raise DataError(f"{path} has pixels from {rows.min()} to {rows.max()}: 0 to 1 or 0 to 255 are allowed")
     return scaled.round().astype(np.uint8)

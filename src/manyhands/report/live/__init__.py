@@ -1,0 +1,1 @@
+"""The live page: run folders, watched by a small server."""

@@ -1,0 +1,30 @@
+"""Sections on a study: its table beside the published one, and all that tells how far the two can be compared."""
+
+from manyhands.report.chart import Panel
+from manyhands.report.html import Section, facts, paragraph, section, table
+from manyhands.report.panels import Panels
+from manyhands.report.study import Study
+from manyhands.report.table import of_study
+
+
+def of(study: Study, panel: Panel | None, panels: Panels, alone: bool) -> Section:
+    """The whole study; its finding is the page's headline when it is `alone`."""
+    rows = of_study(study)
+    about = {
+        "source": study.source,
+        "here": study.here,
+        "published on": study.there,
+        "used": study.used,
+        "differs from the source in": study.differs,
+        "found": None if alone else study.finding,
+    }
+    failures = (paragraph(f"{row.label} failed: {row.failed}", "error") for row in study.rows if row.failed)
+    missing = (paragraph(f"Left out: {'; '.join(labels)}: {why}", "note") for why, labels in study.left_out.items())
+    return section(
+        study.title,
+        facts(about),
+        table(rows.columns, rows.lines, rows.words),
+        *failures,
+        *missing,
+        panels.put(panel) if panel else "",
+    )

@@ -1,0 +1,63 @@
+"""What a training says when it cannot go on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manyhands.runs import store
+
+Manyhands = Callable[..., Any]
+DATA = ("--data", "synthetic:1x10x10,4", "--batch-size", 50, "--set", "data.size=500", "--epochs", 1, "-q")
+
+
+@pytest.mark.parametrize("plan", ["serial,precision=fp32,compile=off", "plain"])
+def test_a_model_that_is_too_large_is_blamed_beside_the_batch(manyhands: Manyhands, tmp_path: Path, plan: str) -> None:
+    """100 terabytes in the first layer: more than any machine grants."""
+    size = ("--set", "model.width=1e9", "--set", "model.depth=1")
+    said = manyhands("train", "mlp", *DATA, *size, "--plan", plan, "--out", tmp_path / "run")
+    assert said.code == 1
+    hidden = 256 * 10**9
+    assert f"out of memory with {100 * hidden + hidden + 4 * hidden + 4:,} parameters at batch 50 (" in said.error
+    assert "use a smaller model (model.width, model.depth), a smaller --batch-size, or train.accumulate=2" in said.error
+    assert store.load(tmp_path / "run").status == "failed"
+
+
+def test_a_model_that_cannot_be_counted_is_named(manyhands: Manyhands, tmp_path: Path) -> None:
+    """Out of memory in a step, after a search in which no plan ran."""
+    (tmp_path / "greedy.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(4, 2)\n"
+        "        assert self.weight.device.type == 'cpu'\n"
+        "    def forward(self, x):\n"
+        "        if self.training:\n"
+        "            torch.empty(10**15)\n"
+        "        return super().forward(x)\n"
+    )
+    said = manyhands(
+        "train",
+        f"{tmp_path}/greedy.py:Net",
+        "--data",
+        "synthetic:4,2",
+        "--plan",
+        "serial",
+        "--out",
+        tmp_path / "run",
+        "-q",
+    )
+    assert said.code == 1
+    assert f"out of memory with model {tmp_path}/greedy.py:Net at batch 256 (" in said.error
+
+
+def test_a_set_without_numbers_is_refused(manyhands: Manyhands, tmp_path: Path) -> None:
+    np.savez(tmp_path / "empty.npz", x=np.full((100, 4), np.nan), y=np.arange(100) % 2)
+    said = manyhands(
+        "train", "mlp", "--data", tmp_path / "empty.npz", "--batch-size", 10, "--out", tmp_path / "run", "-q"
+    )
+    assert said.code == 2
+    assert f"{tmp_path}/empty.npz: 400 of 400 values in x are NaN or infinite" in said.error
+    assert not (tmp_path / "run").exists()
