@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from manyhands.cli import output
+from manyhands.cli import options, output
 from manyhands.files import make_folder, write_bytes, write_text
 from manyhands.progress import say
 from manyhands.report.chart import Chart
 
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="A run's folder, or folders that hold runs.")]
+Paths = Annotated[
+    list[Path],
+    typer.Argument(parser=options.run_folder, metavar="PATH...", help="Runs by folder or name, folders that hold runs."),
+]
 
 
 def report(
