@@ -1,7 +1,7 @@
 """The studies' tables: trained on each machine by `run`, then written for all machines by `page`.
 
-    python benchmarks/studies.py run --out here [--full] [--repeats 2] [epochs …]
-    python benchmarks/studies.py page here there … --into benchmarks/results/studies
+python benchmarks/studies.py run --out here [--full] [--repeats 2] [epochs …]
+python benchmarks/studies.py page here there … --into benchmarks/results/studies
 """
 
 import argparse

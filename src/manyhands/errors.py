@@ -12,6 +12,7 @@
     └── RunError              the training itself failed                         exit code 1
         ├── Diverged          the loss is not a finite number
         └── RankError         a rank failed, was killed, or did not come
+            └── RankLeft      a rank has ended while others wait for it
 
 Every message is one line: the offending value, what is allowed, how to repair it.
 """
@@ -70,6 +71,10 @@ class Diverged(RunError):
 
 class RankError(RunError):
     """A rank failed, was killed, or did not come."""
+
+
+class RankLeft(RankError):
+    """A rank has ended while others wait for it."""
 
 
 def choices(value: str, allowed: Iterable[str]) -> str:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from conftest import mpirun_command
+from manyhands.plan.words import parse
 from manyhands.runs import store
+from manyhands.runs.config import Config
+from manyhands.runs.run import begin
 
 ORDER = (
     "train",
@@ -54,6 +57,47 @@ def test_joins(manyhands, tmp_path: Path, launcher: str, backend: str) -> None:
     said = manyhands(*ORDER, "--plan", f"data:2,backend=shm,{REST}", "--out", tmp_path / "own", "--json", "-q")
     assert result["final_loss"] == pytest.approx(said.json["final_loss"], rel=1e-5)
     assert result["test_accuracy"] == said.json["test_accuracy"]
+
+
+def test_mpi_needs_mpirun(tmp_path: Path) -> None:
+    mpirun_command()
+    done = by("torchrun", *ORDER, "--plan", f"data:2,backend=mpi,{REST}", "--out", tmp_path / "run", "-q")
+    assert "exitcode: 2" in done.stderr  # of a rank; torchrun's own is 1
+    assert errors(done) == [
+        "error: backend=mpi needs mpirun: MPI knows 1 of 2 ranks here; start them by mpirun -n 2, or say backend=gloo"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--batch-size", "5000"), "batch size 5000 is larger than the training set"),  # which every rank finds
+        (("--plan", f"data:2,workers=3,backend=shm,{REST}"), "workers=3 is for feed=loader"),  # the first alone
+        (("--plan", f"data:2,workers=3,backend=mpi,{REST}"), "workers=3 is for feed=loader"),
+    ],
+)
+def test_bad_input_that_ranks_find_is_said_once_and_leaves_nothing(
+    tmp_path: Path, more: tuple[str, ...], told: str
+) -> None:
+    done = by("mpirun", *ORDER, "--plan", f"data:2,{REST}", *more, "--out", tmp_path / "run", "-q")
+    assert done.returncode & 2
+    (error,) = errors(done)
+    assert told in error
+    assert not (tmp_path / "run").exists()
+
+
+def errors(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+
+def test_a_run_goes_on_with_as_many_ranks_as_it_had(manyhands, monkeypatch, tmp_path: Path) -> None:
+    begin(Config(), parse(f"data:2,{REST}"), tmp_path / "run")
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    said = manyhands("train", "--resume", tmp_path / "run", "-q")
+    assert said.code == 2
+    assert "plan data:2 has 2 ranks, 1 were started" in said.error
 
 
 @pytest.mark.parametrize(

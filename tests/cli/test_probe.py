@@ -76,9 +76,11 @@ def test_doublings() -> None:
         (["--ranks", "0"], "ranks=0: a whole number, at least 1, is needed"),
         (["--out", "."], ". is a folder: choose the name of a file"),
         (["--out", f"{__file__}/machine.toml"], "choose another name"),
+        (["--out", "/proc/machine.toml"], "cannot write /proc/machine.toml"),
     ],
 )
-def test_bad_input(manyhands, arguments: list[str], told: str) -> None:
+def test_bad_input(manyhands, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str) -> None:
+    monkeypatch.setattr(probe, "probe", lambda ranks: pytest.fail("it is told before the minute is spent"))
     said = manyhands("probe", *arguments)
     assert said.code == 2
     assert told in said.error

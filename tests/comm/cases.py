@@ -357,7 +357,7 @@ def hang(backend: str, rank: int, world: int) -> None:
         ("all_reduce", lambda: dist.all_reduce(torch.ones(3), group=limited)),
         ("receive", lambda: dist.recv(torch.ones(3), world - 1, group=limited)),
     ):
-        late = f"^rank {rank} waited 1 s in {what} for rank {world - 1}, which did not come$"
+        late = f"^rank {world - 1} did not come: rank {rank} waited 1 s in {what}$"
         with pytest.raises(RankError, match=late):
             operation()
 

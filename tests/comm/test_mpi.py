@@ -24,9 +24,26 @@ def test_a_rank_that_fails_ends_the_others() -> None:
         "from manyhands.comm.rank import join, place; import torch.distributed as dist; here = place();"
         "join(here, 'mpi', timeout=60); 1 / here.rank; dist.barrier()"
     )
-    before = set(Path("/dev/shm").glob("mpich_shm_*"))
     done = mpirun(2, "-c", code)
-    for left in set(Path("/dev/shm").glob("mpich_shm_*")) - before:  # an abort makes MPICH leave its memory behind
-        left.unlink()
     assert done.returncode != 0
     assert "ZeroDivisionError" in done.stderr
+
+
+ALONE = """
+from manyhands.comm.mpirun import memory_of
+from manyhands.comm.rank import Place, join
+from manyhands.errors import InputError
+
+try:
+    join(Place(0, 0, 2, 2), "mpi")
+except InputError as error:
+    print(error, memory_of("self"))
+"""
+
+
+def test_a_rank_that_mpirun_has_not_started_is_refused_and_leaves_no_memory() -> None:
+    """MPICH gives it a world of its own, and shared memory with a name."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "backend=mpi needs mpirun: MPI knows 1 of 2 ranks here; start them by mpirun -n 2, or say backend=gloo []\n"
+    )

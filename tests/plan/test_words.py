@@ -78,6 +78,10 @@ def test_bad_words(words: str, told: str) -> None:
         ("axes = ['serial']\ncolour = 'red'", "unknown key 'colour'"),
         ("axes = ['serial']\nthreads = 'two'", "threads=two"),
         ("axes = ['serial']\ncores = 'all'", "cores is 'all'"),
+        ("axes = ['data:2']\ncores = [[0.7], [true]]", "a list per rank such as [[0, 1], [2, 3]] is needed"),
+        ("axes = ['data:2']\ncores = ['01', '1']", "a list per rank"),
+        ("axes = ['data:2']\ncores = [[0, 0], [1]]", "each core once"),
+        ("axes = ['data:2']\nloader_cores = [[true], [1]]", "loader_cores is [[True], [1]]"),
     ],
 )
 def test_bad_files(content: str, told: str, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def test_names_that_the_command_line_promises() -> None:
         ("train.batch_size=0", "at least 1"),
         ("train.clip=-1", "above 0"),
         ("train.label_smoothing=1", "below 1"),
+        ("train.timeout=0", "above 0"),
+        ("train.timeout=1e300", "at most 1,000,000 s"),
         ("data.validation=1", "below 1"),
         ("loader.workers=some", "loader.workers=some: auto or a whole number, at least 0, is allowed"),
         ("loader.workers=-1", "loader.workers=-1: auto or a whole number"),

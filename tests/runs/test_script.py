@@ -230,6 +230,42 @@ def test_a_failing_rank_is_named(manyhands, written: Written, rank: int, how: st
         assert 'script.py", line 6' in "".join(before)
 
 
+LEAVES = """
+import sys
+import torch, torch.distributed as dist
+import manyhands as mh
+
+rank, when, code = sys.argv[1:]
+if when == "at once" and mh.rank() == int(rank):
+    sys.exit(int(code))
+model = torch.nn.Linear(1, 1)
+mh.parallelize(model, torch.optim.SGD(model.parameters()))
+if mh.rank() == int(rank):
+    sys.exit(int(code))
+dist.all_reduce(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "rank", "when", "code", "message"),
+    [
+        ("shm", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in all_reduce"),
+        ("gloo", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in a collective"),
+        ("mpi", 0, "when all have met", 0, "rank 0 has ended while rank 1 waits in all_reduce"),
+        ("mpi", 1, "when all have met", 3, "rank 1 failed: exit code 3"),
+        ("mpi", 1, "at once", 3, "rank 1 failed: exit code 3"),
+    ],
+)
+def test_nobody_waits_for_a_rank_that_has_left(
+    manyhands, written: Written, backend: str, rank: int, when: str, code: int, message: str
+) -> None:
+    if backend == "mpi":
+        mpirun_command()
+    said = manyhands("launch", written(LEAVES), "--plan", f"data:2,backend={backend}", rank, when, code)
+    assert said.code == 1
+    assert said.err.splitlines()[-1] == f"error: {message}"
+
+
 LINGERS = """
 import os, pathlib, sys, time
 pathlib.Path(sys.argv[1], f"{os.getpid()}.pid").touch()
@@ -286,11 +322,11 @@ def test_bad_input_is_one_line(manyhands, written: Written, tmp_path: Path, name
 
 
 def test_ranks_start_no_ranks(manyhands, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     said = manyhands("launch", written(""), "--plan", "data:2")
     assert said.code == 2
-    assert "this is rank 1 of 2 already" in said.error
+    assert "this is rank 0 of 2 already" in said.error
 
 
 def test_alone_nothing_changes() -> None:

@@ -22,7 +22,10 @@ from manyhands.cli import (
     train,
     version,
 )
+from manyhands.comm.rank import end_now, place
+from manyhands.comm.speaker import speaks
 from manyhands.errors import ManyhandsError
+from manyhands.runs.run import leads
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
 # package; as the bases of typer.BadParameter they are public in both.
@@ -56,8 +59,13 @@ app.command("launch", context_settings=launch.SETTINGS)(launch.launch)
 
 def main() -> None:
     """Run a command; errors become one line and an exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: a run must not look alive for ever
-    sys.exit(run(sys.argv[1:]))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: a run must not look alive for ever
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+    code = run(sys.argv[1:])
+    if code and place() is not None:
+        end_now(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -70,8 +78,10 @@ def run(arguments: list[str]) -> int:
             raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except ManyhandsError as error:
-        return output.fail(str(error), error.exit_code)
+        return output.fail(str(error), error.exit_code) if speaks(error) else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
+        if not leads():
+            return INTERRUPTED
         kept = "" if arguments[:1] == ["launch"] else "; what a run has reached is kept: manyhands train --resume RUN"
         return output.fail(f"interrupted{kept}", INTERRUPTED)
     except BrokenPipeError:

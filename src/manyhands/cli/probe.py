@@ -1,13 +1,14 @@
 """`manyhands probe`."""
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
 
 from manyhands.cli import output
 from manyhands.errors import InputError, StorageError
-from manyhands.files import make_folder
+from manyhands.files import make_folder, storage_errors
 from manyhands.machine import describe
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
@@ -28,7 +29,8 @@ def probe(
         raise InputError(f"ranks={ranks}: a whole number, at least 1, is needed")
     if out.is_dir():  # said before the minute is spent
         raise StorageError(f"{out} is a folder: choose the name of a file")
-    make_folder(out.absolute().parent)
+    with storage_errors(out), TemporaryFile(dir=make_folder(out.absolute().parent)):
+        pass  # root may write anywhere by its rights, and yet not in /proc
     machine = probing.probe(ranks)
     describe.write(machine, out)
     if output.wants_json():

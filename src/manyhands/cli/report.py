@@ -14,7 +14,7 @@ from manyhands.report.chart import Chart
 
 Paths = Annotated[
     list[Path],
-    typer.Argument(parser=options.run_folder, metavar="PATH...", help="Runs by folder or name, folders that hold runs."),
+    typer.Argument(parser=options.run_folder, metavar="PATH...", help="Runs, or folders that hold runs."),
 ]
 
 

@@ -63,7 +63,11 @@ def train(
     order = options.make_config(
         model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard
     )
-    show(runs.train_new(order, parse(plan or "serial"), out, command=shlex.join(["manyhands", *sys.argv[1:]])))
+    show(
+        runs.train_new(
+            order, parse("serial" if plan is None else plan), out, command=shlex.join(["manyhands", *sys.argv[1:]])
+        )
+    )
 
 
 def show(run: store.Run) -> None:

@@ -16,11 +16,14 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
+from manyhands.comm.late import missed
+from manyhands.comm.rank import left
 from manyhands.comm.reduction import cut
 from manyhands.comm.wait import wait_until
 from manyhands.errors import RankError
@@ -39,17 +42,18 @@ class Arena:
         self.barriers = self.segments = 0
         self.boxes = (world + world * world) * LINE
         self.buffers = self.boxes + world * world * SLOT * SLOTS
-        self.crowded = self._fewer_cores_than_ranks()
+        self.processes, cores = zip(*self._told(os.getpid(), sorted(os.sched_getaffinity(0))), strict=True)
+        self.crowded = len(set().union(*cores)) < world
         memory, descriptor = self._map(self.buffers + BUFFERS * world * BUFFER)
         self.bytes = torch.frombuffer(memory, dtype=torch.uint8)
         self.words = memoryview(memory)[: self.boxes].cast("q")
         self.flags = self.words[: world * LINE // 8 : LINE // 8]
         self._everyone_has(descriptor)
 
-    def _fewer_cores_than_ranks(self) -> bool:
-        self.store.set(f"cores{self.rank}", json.dumps(sorted(os.sched_getaffinity(0))))
-        cores = [set(json.loads(self.store.get(f"cores{rank}"))) for rank in range(self.world)]
-        return len(set().union(*cores)) < self.world
+    def _told(self, *facts: Any) -> list[Any]:
+        """What each rank tells of itself."""
+        self.store.set(f"facts{self.rank}", json.dumps(facts))
+        return [json.loads(self.store.get(f"facts{rank}")) for rank in range(self.world)]
 
     # Memory.
 
@@ -116,15 +120,20 @@ class Arena:
         )
 
     def wait(self, ready: Callable[[], bool], late: Callable[[], list[int]], what: str) -> None:
-        """Wait for other ranks while messages move on; after the time-out names those that are late."""
+        """Wait for other ranks while messages move on; after the time-out, or their end, names those that are late."""
 
         def moved_and_ready() -> bool:
             self.move()
             return ready()
 
-        if not wait_until(moved_and_ready if self.moving else ready, self.timeout, crowded=self.crowded):
-            ranks = ", ".join(f"rank {rank}" for rank in late())
-            raise RankError(f"rank {self.rank} waited {self.timeout:.0f} s in {what} for {ranks}, which did not come")
+        def gone() -> list[int]:
+            return [rank for rank in late() if not Path(f"/proc/{self.processes[rank]}").exists()]
+
+        look = moved_and_ready if self.moving else ready
+        if not wait_until(look, self.timeout, crowded=self.crowded, in_vain=lambda: bool(gone())):
+            if ranks := gone():
+                raise left(ranks, self.rank, what)
+            raise missed(late(), self.rank, what, self.timeout)
 
     def move(self) -> None:
         """Take messages as far as they go now."""

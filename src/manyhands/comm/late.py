@@ -1,34 +1,46 @@
-"""Late: which ranks a collective waited for in vain, where the backend itself cannot tell (gloo, MPI).
+"""Late: which ranks a collective waited for in vain.
 
-A rank whose wait has timed out leaves a note in the store by which the ranks met. Those that wait too do the same
-within a moment; whoever has left none is late.
+Where the backend itself cannot tell (gloo, MPI), a rank whose wait has timed out leaves a note in the store by which
+the ranks met. Those that wait too do the same within a moment; whoever has left none is late.
 """
 
 import contextlib
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed.distributed_c10d import _get_default_store
 
-from manyhands.errors import RankError
+from manyhands.comm.rank import names
+from manyhands.errors import RankError, RankLeft
 
 MOMENT = 3.0  # seconds
 
 
 def named(error: RuntimeError, timeout: float) -> RankError | None:
-    """The error of a collective that timed out, as one that names the late ranks; None for any other error."""
-    if "timed out" not in str(error).lower() or not dist.is_initialized():
+    """The error of a collective that timed out, as one that names the late ranks, or that another rank has left.
+
+    None for any other error.
+    """
+    if not dist.is_initialized():
+        return None
+    if "by peer" in str(error):  # closed, or reset
+        return RankLeft(f"another rank has ended while rank {dist.get_rank()} waits in {_collective(error)}")
+    if "timed out" not in str(error).lower():
         return None
     return waited(_get_default_store(), dist.get_rank(), dist.get_world_size(), _collective(error), timeout)
 
 
 def waited(store: Store, rank: int, world: int, what: str, timeout: float) -> RankError:
-    late = ", ".join(f"rank {each}" for each in without_note(store, rank, world)) or "another rank"
-    return RankError(f"rank {rank} waited {timeout:.0f} s in {what} for {late}, which did not come")
+    return missed(without_note(store, rank, world), rank, what, timeout)
+
+
+def missed(late: Sequence[int], rank: int, what: str, timeout: float) -> RankError:
+    return RankError(f"{names(late) or 'another rank'} did not come: rank {rank} waited {timeout:.0f} s in {what}")
 
 
 def without_note(store: Store, rank: int, world: int) -> list[int]:

@@ -20,6 +20,7 @@ from manyhands.errors import RankError
 PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
 TAIL = 50  # lines of a rank's log that are shown when it fails
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+PATIENCE = 5  # seconds that ranks have to end when they are told to; one that is stopped never does
 
 
 def in_fresh_process(module: str, *arguments: str) -> tuple[int, str]:
@@ -64,19 +65,25 @@ def ranks(
     is passed on when all have ended. Should this process be killed, the kernel ends the ranks. What they print is
     dropped, or, with `shown`, the first rank's goes to this process's own output, at once.
     """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     settings = {
         # Restarted ranks would else find the keys of those that died in the agent's own store, and hang.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(PATIENCE),  # after an interruption
         "OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // world, 1)),
         **(environment or {}),
         PARENT: str(os.getpid()),
     }
     interrupted = failed = None
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder, _environment(settings), _quiet_agent():
+    with (
+        tempfile.TemporaryDirectory(prefix="manyhands-") as folder,
+        _environment(settings),
+        _quiet_agent(),
+        _patience(PContext.close),
+    ):
         if shown:
             os.environ.update(speaking(folder))
         # To `tee`, torch reads the files again, by lines, ten times a second: no progress bar would live through that.
@@ -93,6 +100,8 @@ def ranks(
             local_addr="127.0.0.1",
             max_restarts=restarts,
             monitor_interval=0.1,
+            # What nohup has a command ignore it goes on to ignore.
+            signals_to_handle=",".join(each.name for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN),
         )
         try:
             elastic_launch(config, sys.executable)("-m", "manyhands.comm.rank", module, *arguments)
@@ -157,7 +166,12 @@ def _failure(rank: int, code: int, folder: Path) -> str:
     text = path.read_text(errors="replace") if path else ""
     lines = [PREFIX.sub("", line).strip() for line in text.splitlines()]
     said = [line for line in lines if line and not line.startswith("[W")]
-    return f"rank {rank} failed: {said[-1] if said else f'exit code {code}'}"
+    return blamed(rank, said[-1] if said else f"exit code {code}")
+
+
+def blamed(rank: int, why: str) -> str:
+    """A line about the rank that failed, unless it failed for want of another and says of which."""
+    return why if re.match(r"rank \d", why) else f"rank {rank} failed: {why}"
 
 
 @contextlib.contextmanager
@@ -170,6 +184,17 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _patience(close: Any) -> Iterator[None]:
+    """Have the agent wait no longer for ranks that it ends after a failure; that it has no option for."""
+    before = close.__defaults__
+    close.__defaults__ = (*before[:-1], PATIENCE)
+    try:
+        yield
+    finally:
+        close.__defaults__ = before
 
 
 @contextlib.contextmanager

@@ -2,6 +2,9 @@
 
 Data moves as bytes, of whatever type; only reductions need a type that MPI knows. Every call is begun and then
 asked for, so that it can time out.
+
+MPICH keeps its shared memory under a name until the end, and leaves it behind when ranks are killed. Once all have
+mapped it nobody needs the name any more: it is taken away.
 """
 
 import os
@@ -19,9 +22,11 @@ from torch._C._distributed_c10d import Store
 
 from manyhands.comm.group import Finish, Group
 from manyhands.comm.late import waited
+from manyhands.comm.mpirun import memory_of
+from manyhands.comm.rank import ended, left
 from manyhands.comm.reduction import mean, name_of
 from manyhands.comm.wait import wait_until
-from manyhands.errors import MissingPackage
+from manyhands.errors import InputError, MissingPackage
 
 TORCH_NAME = "mpi4py"  # torch keeps "mpi" for an MPI of its own, which its wheels lack
 
@@ -42,6 +47,21 @@ def _mpi() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingPackage(f"backend 'mpi' needs mpi4py and an MPI: pip install mpi4py mpich ({error})") from None
     return MPI
+
+
+def check_world(world: int) -> None:
+    """Ranks that mpirun has not started know nothing of each other, each alone in its MPI."""
+    if (known := _mpi().COMM_WORLD.size) < world:
+        forget_names()
+        raise InputError(
+            f"backend=mpi needs mpirun: MPI knows {known} of {world} ranks here; start them by mpirun -n {world}, "
+            "or say backend=gloo"
+        )
+
+
+def forget_names() -> None:
+    for each in memory_of("self"):
+        each.unlink(missing_ok=True)
 
 
 def abort_on_error() -> None:
@@ -68,6 +88,7 @@ class MpiGroup(Group):
         everyone = self.mpi.COMM_WORLD
         store.set(str(rank), str(everyone.rank))
         members = [int(store.get(str(each))) for each in range(world)]
+        forget_names()
         self.crowded = world > len(os.sched_getaffinity(0))
         self.comm = everyone.Create_group(everyone.group.Incl(members))
 
@@ -113,11 +134,11 @@ class MpiGroup(Group):
 
     def send_row(self, row: Tensor, to: int, tag: int) -> Finish:
         request = self.comm.Isend(_bytes(row), to, tag)
-        return lambda: self._finish(request, f"send to rank {to}")
+        return lambda: self._finish(request, f"send to rank {to}", [to])
 
     def receive_row(self, row: Tensor, source: int, tag: int) -> Finish:
         request = self.comm.Irecv(_bytes(row), source, tag)
-        return lambda: self._finish(request, f"receive from rank {source}")
+        return lambda: self._finish(request, f"receive from rank {source}", [source])
 
     def _operation(self, op: Any, dtype: torch.dtype) -> Any:
         """MPI's name for a reduction. Of truth values a sum is "any" and a product "all", as torch has it."""
@@ -127,8 +148,15 @@ class MpiGroup(Group):
         name = name_of(op)
         return getattr(self.mpi, names.get(name, name))
 
-    def _finish(self, request: Any, what: str) -> None:
-        if not wait_until(request.Test, self.timeout, crowded=self.crowded):
+    def _finish(self, request: Any, what: str, peers: Sequence[int] | None = None) -> None:
+        """Wait for all ranks, or some."""
+
+        def gone() -> list[int]:
+            return [rank for rank in ended(self.world) if peers is None or rank in peers]
+
+        if not wait_until(request.Test, self.timeout, crowded=self.crowded, in_vain=lambda: bool(gone())):
+            if ranks := gone():
+                raise left(ranks, self.index, what)
             raise waited(self.store, self.index, self.world, what, self.timeout)
 
 

@@ -1,6 +1,7 @@
 """mpirun: start ranks as MPI wants them started."""
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -9,18 +10,22 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from manyhands.comm.launch import show_log, speaking
-from manyhands.comm.rank import NOTES
+from manyhands.comm.launch import blamed, show_log, speaking
+from manyhands.comm.rank import LAUNCHER, NOTES, RESTARTS
 from manyhands.errors import MissingPackage, RankError
 
 # Open MPI's own way to say that root may: whoever is root here has chosen so before.
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-PATIENCE = 5.0  # seconds that mpirun has to end its ranks
+PATIENCE = 5.0  # seconds that mpirun has to end its ranks when it is told to
+MOMENT = 2.0  # seconds that it has to do so by itself, when one has failed
+LOOK = 0.2  # seconds between two looks
+SHARED = "/dev/shm/mpich_shm_"
 
 
 def find() -> str:
@@ -36,19 +41,28 @@ def ranks(
     arguments: Sequence[str],
     world: int,
     *,
+    restarts: int = 0,
     limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     shown: bool = False,
 ) -> None:
     """Run `python -m module arguments…` as `world` ranks on this host, to their end, or for `limit` seconds.
 
-    The first rank that fails ends them all. What they print is dropped, or, with `shown`, the first rank's goes to
-    this process's own output, at once.
+    The first rank that fails ends them all; up to `restarts` times all start again. Should this process be killed,
+    they end. What they print is dropped, or, with `shown`, the first rank's goes to this process's own output, at once.
     """
     command = [find(), "-n", str(world), sys.executable, "-m", "manyhands.comm.rank", module, *arguments]
+    settings = {**os.environ, **ROOT_MAY, LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1", **(environment or {})}
+    for turn in range(restarts):
+        with contextlib.suppress(RankError):
+            return _once(command, {**settings, RESTARTS: str(turn)}, limit, shown)
+    return _once(command, {**settings, RESTARTS: str(restarts)}, limit, shown)
+
+
+def _once(command: Sequence[str], settings: Mapping[str, str], limit: float | None, shown: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
         notes, said = Path(folder), Path(folder) / "output"
-        settings = {**os.environ, **ROOT_MAY, NOTES: folder, "OMP_NUM_THREADS": "1", **(environment or {})}
+        told = speaking(folder) if shown else {NOTES: folder}
         with said.open("wb", buffering=0) as output:
             # Without standard input: mpirun would read what is meant for the shell.
             child = subprocess.Popen(
@@ -56,22 +70,36 @@ def ranks(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if shown else output,
                 stderr=subprocess.PIPE if shown else subprocess.STDOUT,
-                env={**settings, **speaking(folder)} if shown else settings,
+                env={**settings, **told},
             )
             copying = [_copy(pipe, to, output) for pipe, to in ((child.stdout, 1), (child.stderr, 2)) if pipe]
             try:
-                code = child.wait(limit)
-            except subprocess.TimeoutExpired:
-                raise RankError(f"{world} ranks under mpirun did not end within {limit:.0f} s") from None
+                _wait(child, notes, limit)
             finally:
-                _end(child)
+                _end(child, notes)
                 for thread in copying:
                     thread.join(PATIENCE)
-        if code != 0:
-            failed = _first_failure(notes, said.read_text(errors="replace"), code)
-            if number := re.match(r"rank (\d+)", failed):
-                show_log(notes, int(number[1]))
+        if child.returncode != 0:
+            rank, failed = _first_failure(notes, said.read_text(errors="replace"), child.returncode)
+            if rank is not None:
+                show_log(notes, rank)
             raise RankError(failed)
+
+
+def _wait(child: "subprocess.Popen[bytes]", notes: Path, limit: float | None) -> None:
+    """Until it ends, or does not although a rank has failed: mpirun ends the others only once they have met."""
+    start, failed = time.monotonic(), math.inf
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(LOOK)
+            return
+        now = time.monotonic()
+        if any(notes.glob("*.error")):
+            failed = min(failed, now)
+        if now - failed > MOMENT:
+            return
+        if limit is not None and now - start > limit:
+            raise RankError(f"the ranks under mpirun did not end within {limit:.0f} s")
 
 
 def _copy(pipe: IO[bytes], to: int, kept: IO[bytes]) -> threading.Thread:
@@ -89,22 +117,37 @@ def _copy(pipe: IO[bytes], to: int, kept: IO[bytes]) -> threading.Thread:
     return thread
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """However this ends, no rank stays."""
+def _end(child: "subprocess.Popen[bytes]", notes: Path) -> None:
+    """However this ends, no rank stays, nor memory that ranks had not yet taken the name from (see mpi.py)."""
+    memory = [each for path in notes.glob("*.process") for each in memory_of(path.read_text())]
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is None:
             child.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(PATIENCE)
+    for each in memory:
+        each.unlink(missing_ok=True)
 
 
-def _first_failure(notes: Path, said: str, code: int) -> str:
-    """One line about the rank that failed first: by its own note, or by the number of the process that died."""
+def memory_of(process: str) -> list[Path]:
+    """MPICH's shared memory that a process has mapped and that still has a name."""
+    try:
+        maps = Path("/proc", process, "maps").read_text().splitlines()
+    except OSError:  # it has ended, or this is no Linux
+        return []
+    found = {line[line.index(SHARED) :] for line in maps if SHARED in line}
+    return [Path(name) for name in found if not name.endswith(" (deleted)")]
+
+
+def _first_failure(notes: Path, said: str, code: int) -> tuple[int | None, str]:
+    """The rank that failed first and a line about it: by its own note, or by the number of the process that died."""
     if errors := sorted(notes.glob("*.error"), key=lambda path: path.stat().st_mtime_ns):
-        return f"rank {errors[0].stem} failed: {errors[0].read_text()}"
-    processes = {path.read_text(): path.stem for path in notes.glob("*.process")}
+        rank = int(errors[0].stem)
+        return rank, blamed(rank, errors[0].read_text())
+    processes = {path.read_text(): int(path.stem) for path in notes.glob("*.process")}
     for number in re.findall(r"(?:PID|pid)[ :=]*(\d+)", said):
         if number in processes:
-            return f"rank {processes[number]} was killed (signal {code if code < 128 else code - 128})"
+            rank = processes[number]
+            return rank, f"rank {rank} was killed (signal {code if code < 128 else code - 128})"
     lines = [line.strip() for line in said.splitlines() if "rror" in line] or ["no message"]
-    return f"mpirun failed with exit code {code}: {lines[0]}"
+    return None, f"mpirun failed with exit code {code}: {lines[0]}"

@@ -7,18 +7,23 @@ import ctypes
 import gc
 import os
 import runpy
+import select
 import signal
 import sys
+import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from manyhands.errors import InputError, ManyhandsError, MissingPackage, choices
+from manyhands.errors import InputError, ManyhandsError, MissingPackage, RankLeft, choices
 
 PARENT = "MANYHANDS_PARENT"  # the launcher's process, for ranks that start after it has died
-NOTES = "MANYHANDS_NOTES"  # a folder where ranks say who they are and why they failed, if the launcher has none
+LAUNCHER = "MANYHANDS_LAUNCHER"  # the same, for ranks that another program (mpirun) starts for the launcher
+NOTES = "MANYHANDS_NOTES"  # a folder where ranks say who they are, why they failed, and that they have ended
 SHOWN = "MANYHANDS_SHOWN"  # set: the first rank speaks to the terminal, the others' errors go to the folder of notes
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # how often all ranks have started again
 BACKENDS = ("gloo", "nccl", "shm", "mpi")
 PR_SET_PDEATHSIG = 1
 
@@ -52,7 +57,7 @@ def place() -> Place | None:
         rank, world, local_rank, local_world = (int(value) for value in values)
         if world == 1 and names != TORCHRUN:
             return None  # an interactive job of one task, which may launch ranks itself
-        return Place(rank, local_rank, world, local_world, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+        return Place(rank, local_rank, world, local_world, int(os.environ.get(RESTARTS, "0")))
     return None
 
 
@@ -83,6 +88,7 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
         from manyhands.comm import mpi
 
         mpi.register()
+        mpi.check_world(place.world)
         dist.init_process_group(mpi.TORCH_NAME, rank=place.rank, world_size=place.world, timeout=limit)
         mpi.abort_on_error()
         return
@@ -96,11 +102,12 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
 
 
 def leave() -> None:
-    """Take the group down where there is one, and with it its threads.
+    """Say that this rank has ended; take the group down where there is one, and with it its threads.
 
     One that has yet to let go of a tensor when Python ends aborts the process (gloo, in 1 of 15 short scripts).
     Models hold the group too, in cycles.
     """
+    _note("ended", "")  # first: whoever waits for this rank must not think that it was lost
     if "torch" in sys.modules:
         import torch.distributed as dist
 
@@ -119,6 +126,39 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_with(process: int) -> None:
+    """End this process when another one does, of which it is no child."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        end = os.pidfd_open(process)
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch() -> None:
+        select.select([end], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+def ended(world: int) -> list[int]:
+    """Which ranks, of a group of all, have come to the end of their script; of a smaller group nobody can tell."""
+    folder, here = os.environ.get(NOTES), place()
+    if not folder or here is None or here.world != world:
+        return []
+    return sorted(int(path.stem) for path in Path(folder).glob("*.ended"))
+
+
+def left(gone: Sequence[int], rank: int, what: str) -> RankLeft:
+    """The error of a rank that waits for some that will not come any more."""
+    return RankLeft(f"{names(gone)} {'has' if len(gone) == 1 else 'have'} ended while rank {rank} waits in {what}")
+
+
+def names(ranks: Sequence[int]) -> str:
+    return ", ".join(f"rank {rank}" for rank in ranks)
+
+
 def _note(kind: str, text: str) -> None:
     if (folder := os.environ.get(NOTES)) and (here := place()):
         Path(folder, f"{here.rank}.{kind}").write_text(text)
@@ -126,7 +166,9 @@ def _note(kind: str, text: str) -> None:
 
 def _about(error: Exception) -> str:
     """One line; our own errors need no name."""
-    name, lines = type(error).__name__, str(error).strip().splitlines()
+    name, lines, here = type(error).__name__, str(error).strip().splitlines(), place()
+    if "by peer" in str(error) and here and (gone := ended(here.world)):  # as gloo tells that a rank closed its end
+        return str(left(gone, here.rank, "a collective"))
     if not lines:
         return name
     return lines[0] if isinstance(error, ManyhandsError) else f"{name}: {lines[0]}"
@@ -143,18 +185,34 @@ def _hush() -> None:
 def main() -> None:
     die_with_parent()
     os.environ.pop(PARENT, None)  # processes that this one starts have another parent
+    if launcher := os.environ.get(LAUNCHER):
+        die_with(int(launcher))
     _hush()
     _note("process", str(os.getpid()))
     del sys.argv[0]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code and isinstance(end.code, int):
+            _fail(end.code, f"exit code {end.code}")
+        elif end.code:  # as Python has it: anything else is what to say
+            print(end.code, file=sys.stderr)
+            _fail(1, str(end.code))
     except Exception as error:
-        _note("error", _about(error))
-        # At once: taking a process group down while others wait in it aborts, or hangs, and hides the error.
         traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        _fail(1, _about(error))
+
+
+def _fail(code: int, why: str) -> None:
+    _note("error", why)
+    end_now(code)
+
+
+def end_now(code: int) -> None:
+    """End a rank that has failed: taking a group down while others wait in it aborts, or hangs, and hides the error."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":

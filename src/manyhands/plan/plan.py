@@ -158,10 +158,16 @@ def from_table(table: Mapping[str, Any], source: str) -> Plan:
 
 
 def _cores(key: str, value: Any, source: str) -> tuple[tuple[int, ...], ...]:
-    try:
-        return tuple(tuple(int(core) for core in rank) for rank in value)
-    except (TypeError, ValueError):
-        raise PlanError(f"{source}: {key} is {value!r}, a list per rank such as [[0, 1], [2, 3]] is needed") from None
+    """Lists, not texts, of whole numbers, none twice; TOML's true counts as a number elsewhere."""
+    ranks = value if isinstance(value, list) else [None]
+    if not all(
+        isinstance(rank, list) and all(type(core) is int for core in rank) and len(set(rank)) == len(rank)
+        for rank in ranks
+    ):
+        raise PlanError(
+            f"{source}: {key} is {value!r}, a list per rank such as [[0, 1], [2, 3]] is needed, each core once"
+        )
+    return tuple(map(tuple, ranks))
 
 
 def to_table(plan: Plan) -> dict[str, Any]:

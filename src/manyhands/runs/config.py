@@ -14,6 +14,7 @@ from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions
 
 MOST_SEED = 2**31 - 1
+MOST_SECONDS = 1e6  # of a time-out: 11 days, and torch can count them
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ class Config:
             raise ConfigError(f"train.seed={self.train.seed}: it must be at most {MOST_SEED}")
         if self.train.clip is not None and not self.train.clip > 0:
             raise ConfigError(f"train.clip={self.train.clip}: it must be above 0")
-        if not self.train.timeout > 0:
-            raise ConfigError(f"train.timeout={self.train.timeout}: it must be above 0 seconds")
+        if not 0 < self.train.timeout <= MOST_SECONDS:
+            raise ConfigError(f"train.timeout={self.train.timeout}: it must be above 0, at most {MOST_SECONDS:,.0f} s")
         if not 0 <= self.train.label_smoothing < 1:
             raise ConfigError(f"train.label_smoothing={self.train.label_smoothing}: it must be from 0 to below 1")
         if not 0 <= self.data.validation < 1:

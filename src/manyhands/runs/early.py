@@ -7,7 +7,7 @@ from manyhands.comm.rank import Place, is_pinned
 from manyhands.errors import PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
-from manyhands.plan.plan import Plan
+from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
 
 RUNS = ("plain", "ddp", "serial", "data")
@@ -20,6 +20,8 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     """
     if [axis.name for axis in plan.axes] not in [[name] for name in RUNS]:
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs plain, ddp:N, serial and data:N")
+    if plan.consistency not in (None, "sync") or plan.staleness is not None:
+        raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
     if plan.device == "cuda" and not machine.gpus:
         raise PlanError("plan option device=cuda: there is no GPU on this machine; leave it out or say device=cpu")
     if here is not None and here.world > 1 and not plan.has_ranks:
@@ -87,18 +89,32 @@ def _pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) ->
     elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
         mine = tuple(core.id for core in machine.cores)
         plan = replace(plan, cores=(mine,) * ranks if here and is_pinned() else affinity.deal(machine, ranks))
+    for key in BY_RANK:
+        _check_cores(plan, key, machine, ranks)
     if plan.cores is None:
         return plan
-    if len(plan.cores) != ranks:
-        raise PlanError(f"cores are given for {len(plan.cores)} ranks, plan {plan.name} has {ranks} on this host")
-    have = {core.id for core in machine.cores}
     for rank, cores in enumerate(plan.cores):
-        if not cores or not set(cores) <= have:
-            here_are = ", ".join(map(str, sorted(have)))
+        if (plan.threads or 1) > len(cores):
             raise PlanError(
-                f"cores {list(cores)} of rank {rank} are not all here: cores of this machine are {here_are}"
+                f"plan option threads={plan.threads}: rank {rank} has the cores {list(cores)}; "
+                f"use at most {len(cores)}, or leave it out"
             )
     if plan.feed == "loader" and plan.workers and plan.loader_cores is None:
         own, beside = affinity.make_room(plan.cores, machine, plan.workers)
         plan = replace(plan, cores=own, loader_cores=beside)
     return plan
+
+
+def _check_cores(plan: Plan, key: str, machine: Machine, ranks: int) -> None:
+    given = getattr(plan, key)
+    if given is None:
+        return
+    if len(given) != ranks:
+        raise PlanError(f"{key} are given for {len(given)} ranks, plan {plan.name} has {ranks} on this host")
+    have = sorted(core.id for core in machine.cores)
+    for rank, cores in enumerate(given):
+        if not cores or not set(cores) <= set(have):
+            here_are = ", ".join(map(str, have))
+            raise PlanError(
+                f"{key} {list(cores)} of rank {rank} are not all here: cores of this machine are {here_are}"
+            )

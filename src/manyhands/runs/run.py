@@ -7,12 +7,10 @@ rank or a repeat in a fresh process needs to be told the folder alone.
 import json
 import os
 import platform
-import shutil
 import threading
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,18 @@ from typing import Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import Place, join, leave, place
 from manyhands.data.known import KNOWN
-from manyhands.errors import InputError, ManyhandsError, RankError, RunError
+from manyhands.errors import InputError, RankError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.progress import Bar, bar, logged_to
+from manyhands.progress import Bar, bar, logged_to, say
 from manyhands.runs import store
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
+from manyhands.runs.hold import held
+from manyhands.runs.outcome import kept_if_begun, outcome
 
 PACKAGES = ("manyhands", "torch", "numpy", "safetensors")
 
@@ -81,28 +81,26 @@ def versions() -> dict[str, str]:
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order: in this process, by ranks, or as a rank that another launcher has started."""
     plan = from_table(run.record["plan"], "run.json")
-    if not plan.has_ranks or place() is not None:
-        return work(run, resume=resume)
-    with _outcome(run):
-        try:
-            _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
-        except RankError as error:
-            told = store.load(run.folder).record
-            if told.get("exit_code") == InputError.exit_code:  # what the first rank found out
-                raise InputError(str(told["error"])) from error
-            raise
-    return store.load(run.folder)
+    with held(run) as run:
+        if not plan.has_ranks or place() is not None:
+            return work(run, resume=resume)
+        with outcome(run):
+            try:
+                _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
+            except RankError as error:
+                told = store.load(run.folder).record
+                if told.get("exit_code") == InputError.exit_code:  # what the first rank found out
+                    raise InputError(str(told["error"])) from error
+                raise
+        return store.load(run.folder)
 
 
 def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
     """Start the ranks, and show how far they are."""
+    arguments = [str(run.folder), *(["--resume"] if resume else [])]
+    ranks = mpirun.ranks if plan.backend == "mpi" else launch.ranks
     with bar(f"training on {plan.world} ranks", 100, "%") as shown, watched(run.folder, shown):
-        arguments = [str(run.folder), *(["--resume"] if resume else [])]
-        restarts = order_of(run).train.restarts
-        if plan.backend == "mpi":
-            mpirun.ranks("manyhands.runs.rank", arguments, plan.world)
-        else:
-            launch.ranks("manyhands.runs.rank", arguments, plan.world, restarts=restarts)
+        ranks("manyhands.runs.rank", arguments, plan.world, restarts=order_of(run).train.restarts)
 
 
 @contextmanager
@@ -142,7 +140,7 @@ def work(run: store.Run, *, resume: bool = False) -> store.Run:
     started, mine = time.perf_counter(), place()
     plan = from_table(run.record["plan"], "run.json")
     rank = mine.rank if mine and plan.has_ranks else 0
-    with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), _outcome(run, writes=rank == 0):
+    with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), outcome(run, writes=rank == 0):
         enter(plan, order_of(run), mine)
         from manyhands.comm.late import named
         from manyhands.engine.team import Team
@@ -178,82 +176,54 @@ def order_of(run: store.Run) -> Config:
     return config_from_table(run.record["config"], str(run.folder / "run.json"))
 
 
-@contextmanager
-def _outcome(run: store.Run, writes: bool = True) -> Iterator[None]:
-    """Write down how the block failed, if it did."""
-    if not writes:
-        yield
-        return
-    try:
-        yield
-    except ManyhandsError as error:
-        _mark(run, "failed", str(error), error.exit_code)
-        raise
-    except KeyboardInterrupt:
-        _mark(run, "interrupted", "interrupted", 130)
-        raise
-    except Exception as error:
-        with suppress(OSError), (run.folder / "log.txt").open("a") as log:
-            traceback.print_exc(file=log)
-        first = (str(error).strip().splitlines() or [""])[0]
-        told = RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
-        _mark(run, "failed", str(told), 1)
-        raise told from error
-
-
-def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
-    with suppress(ManyhandsError, OSError):  # a full disk is no reason to hide what went wrong before
-        store.load(run.folder).update(status=status, error=error, exit_code=exit_code)
-
-
 def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
     """Begin and execute; bad input that shows only later (data, model) leaves no folder behind."""
     here, existed = place(), out is not None and out.exists()
-    if here is not None and plan.has_ranks:
-        return _join_new(config, plan, out, command, here)
-    run = begin(config, plan, out, command)
-    try:
-        return execute(run)
-    except InputError:
-        if next(run.metrics(), None) is None:  # no step was done
-            _remove(run.folder, keep_folder=existed)
-        raise
+    if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and leads():
+        say(f"loader.workers={config.loader.workers} is not used by plan {plan.name}: say feed=loader to have a loader")
+    if here is None or not plan.has_ranks:
+        run = begin(config, plan, out, command)
+        with kept_if_begun(run, existed):
+            return execute(run)
+    machine, again = detect(), here.restarts > 0
+
+    def begun() -> store.Run:
+        if again and out is not None and (out / "run.json").exists():
+            return store.load(out)
+        return begin(config, plan, out, command, machine)
+
+    return _join(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
 
 
-def _join_new(config: Config, plan: Plan, out: Path | None, command: str, here: Place) -> store.Run:
-    """As one of the ranks that another launcher has started: the first makes the folder and tells it the others."""
-    machine = detect()
-    plan = settle_early(plan, config, machine, here)
+def _join(
+    begun: Callable[[], store.Run], config: Config, plan: Plan, here: Place, *, resume: bool, existed: bool = True
+) -> store.Run:
+    """As one of the ranks that another launcher has started: the first begins the run and tells it the others."""
     enter(plan, config, here)
     from manyhands.engine.team import Team
 
-    team, made = Team(here.rank, here.world), None  # type: tuple[Team, Path | InputError | None]
-    if team.leads:
-        try:
-            again = here.restarts > 0 and out is not None and (out / "run.json").exists()
-            made = out if again else begin(config, plan, out, command, machine).folder
-        except InputError as error:
-            made = error
-    made = team.told(made)
-    if isinstance(made, InputError):
-        raise made
-    return work(store.load(made), resume=here.restarts > 0)
-
-
-def _remove(folder: Path, keep_folder: bool) -> None:
-    if not keep_folder:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for each in folder.iterdir():
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    team, run = Team(here.rank, here.world), None  # type: tuple[Team, store.Run | InputError | None]
+    with ExitStack() as stack:
+        if team.leads:
+            try:
+                run = stack.enter_context(held(begun()))
+                if not resume:
+                    stack.enter_context(kept_if_begun(run, existed))
+            except InputError as error:
+                run = error
+        run = team.told(run)
+        if isinstance(run, InputError):
+            raise run
+        return work(run, resume=resume)
 
 
 def resume(folder: Path) -> store.Run:
     """Go on with a run from its newest intact checkpoint."""
-    run = store.load(folder)
-    if run.status == "finished":
-        raise InputError(f"run {folder} has finished: nothing is left to do; train a new one for more epochs")
-    return execute(run, resume=True)
+    run, here = store.load(folder), place()
+    if here is None:
+        return execute(run, resume=True)
+    config, plan = order_of(run), from_table(run.record["plan"], "run.json")
+    return _join(lambda: run, config, settle_early(plan, config, detect(), here), here, resume=True)
 
 
 def leads() -> bool:

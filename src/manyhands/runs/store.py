@@ -6,6 +6,8 @@ RUN/
   metrics.jsonl   a line a step {step, loss, lr, ms}, a line a validation {step, epoch, val_loss, …}
   timeline.json   Chrome trace
   log.txt         what was said
+  tensorboard/    event files, where log.tensorboard says so
+  .lock           held by the process that trains it
   checkpoints/
 """
 

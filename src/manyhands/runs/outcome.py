@@ -1,0 +1,57 @@
+"""Outcome: how a run failed, written into its run.json; bad input leaves no run at all."""
+
+import shutil
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from manyhands.errors import InputError, ManyhandsError, RunError
+from manyhands.runs import store
+
+
+@contextmanager
+def outcome(run: store.Run, writes: bool = True) -> Iterator[None]:
+    """Write down how the block failed, if it did."""
+    if not writes:
+        yield
+        return
+    try:
+        yield
+    except ManyhandsError as error:
+        _mark(run, "failed", str(error), error.exit_code)
+        raise
+    except KeyboardInterrupt:
+        _mark(run, "interrupted", "interrupted", 130)
+        raise
+    except Exception as error:
+        with suppress(OSError), (run.folder / "log.txt").open("a") as log:
+            traceback.print_exc(file=log)
+        first = (str(error).strip().splitlines() or [""])[0]
+        told = RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
+        _mark(run, "failed", str(told), 1)
+        raise told from error
+
+
+def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
+    with suppress(ManyhandsError, OSError):  # a full disk is no reason to hide what went wrong before
+        store.load(run.folder).update(status=status, error=error, exit_code=exit_code)
+
+
+@contextmanager
+def kept_if_begun(run: store.Run, existed: bool) -> Iterator[None]:
+    """Remove a new run whose input shows to be bad (data, model) before any step; the folder itself if we made it."""
+    try:
+        yield
+    except InputError:
+        if next(run.metrics(), None) is None:
+            _remove(run.folder, keep_folder=existed)
+        raise
+
+
+def _remove(folder: Path, keep_folder: bool) -> None:
+    if not keep_folder:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for each in folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
