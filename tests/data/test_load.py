@@ -80,6 +80,15 @@ def test_size_is_the_first_samples_before_validation(tmp_path: Path) -> None:
     assert disjoint(dataset)
 
 
+def test_fewer_test_samples_are_spread_over_all(digits: Dataset) -> None:
+    few = load("digits", DataOptions(test_size=7))
+    every = digits.test.index
+    assert few.test.index.tolist() == [every[number * len(every) // 7] for number in range(7)]
+    assert few.train.index.tolist() == digits.train.index.tolist()
+    assert len(load("digits", DataOptions(test_size=10**6)).test) == len(digits.test)
+    assert len(load("synthetic:4,2", DataOptions(test_size=12)).test) == 12
+
+
 def test_the_seed_moves_the_validation_part_and_nothing_else(tmp_path: Path) -> None:
     name = str(make.mnist(tmp_path / "set"))
     first, same, other = (load(name, DataOptions(validation=0.2, seed=seed)) for seed in (0, 0, 1))

@@ -1,6 +1,7 @@
 """Speaker: which of the ranks that another launcher has started says why they failed."""
 
 import sys
+import time
 from datetime import timedelta
 
 from manyhands.comm.rank import place
@@ -13,8 +14,9 @@ SAID = "said"
 def speaks(error: Exception) -> bool:
     """Whether this process is to say why it fails: the first rank is, and one that fails while the first does not.
 
-    A rank that has left said why itself. What all find out before they have met (plan, options) they find out alike.
-    After that the first leaves word in the store by which they met; when the store has ended, the first has.
+    A rank that has left said why itself. What all find out before they have met (plan, options) they find out alike;
+    the others give the first a moment to say it, since their end is its end. After that the first leaves word in the
+    store by which they met; when the store has ended, the first has.
     """
     first = (here := place()) is None or here.rank == 0
     if isinstance(error, RankLeft) or "torch" not in sys.modules:
@@ -23,6 +25,8 @@ def speaks(error: Exception) -> bool:
     from torch.distributed.distributed_c10d import _get_default_store
 
     if not (dist.is_available() and dist.is_initialized()):
+        if not first:
+            time.sleep(MOMENT.total_seconds())
         return first
     try:
         if first:

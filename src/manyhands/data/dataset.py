@@ -48,6 +48,7 @@ class DataOptions:
     """How a source is read and split."""
 
     size: int | None = None  # first N training samples, before validation is taken out
+    test_size: int | None = None  # so many test samples, spread evenly over them
     target: str | None = None  # the class column of a CSV
     image_size: int | None = None  # short side after scaling; then the centre is cut out
     length: int | None = None  # tokens per text

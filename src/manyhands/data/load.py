@@ -34,7 +34,7 @@ def load(name: str, options: DataOptions = DataOptions()) -> Dataset:  # noqa: B
 
 
 def _check(options: DataOptions) -> None:
-    for key in ("size", "image_size", "length"):
+    for key in ("size", "test_size", "image_size", "length"):
         value = getattr(options, key)
         if value is not None and value < 1:
             raise DataError(f"data.{key} is {value}: 1 or more is allowed")
@@ -81,6 +81,8 @@ def _parts(found: Stored, options: DataOptions) -> tuple[NDArray[np.int64], ...]
         held = np.zeros(len(train), dtype=bool)
         held[np.random.default_rng(options.seed).permutation(len(train))[: _held_out(len(train), options)]] = True
         train, validation = train[~held], train[held]
+    if options.test_size and options.test_size < len(test):
+        test = test[np.arange(options.test_size) * len(test) // options.test_size]
     return train, validation, test
 
 
@@ -97,5 +99,5 @@ def _made_parts(found: Stored, options: DataOptions) -> tuple[NDArray[np.int64],
     return (
         np.resize(train, total - held),
         np.resize(validation, held),
-        np.resize(test, synthetic.TEST_SAMPLES),
+        np.resize(test, options.test_size or synthetic.TEST_SAMPLES),
     )

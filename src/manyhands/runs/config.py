@@ -111,6 +111,7 @@ class Config:
             ("checkpoint.every_steps", self.checkpoint.every_steps, 1),
             ("checkpoint.keep", self.checkpoint.keep, 1),
             ("data.size", self.data.size, 2),
+            ("data.test_size", self.data.test_size, 1),
             ("data.image_size", self.data.image_size, 1),
             ("data.length", self.data.length, 1),
             ("data.vocabulary", self.data.vocabulary, 3),

@@ -80,8 +80,8 @@ def versions() -> dict[str, str]:
 
 def execute(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order: in this process, by ranks, or as a rank that another launcher has started."""
-    plan = from_table(run.record["plan"], "run.json")
     with held(run) as run:
+        plan = from_table(run.record["plan"], "run.json")
         if not plan.has_ranks or place() is not None:
             return work(run, resume=resume)
         with outcome(run):

@@ -74,8 +74,8 @@ def cases(order: Order) -> tuple[list[Case], list[Row]]:
 
 
 def _smoke(case: Case) -> Case:
-    size = {"data.size": 4 * case.config.train.batch_size + 200, "train.max_steps": 2, "train.epochs": 1}
-    return replace(case, config=with_values(case.config, size))
+    few = {"data.size": 4 * case.config.train.batch_size + 200, "data.test_size": 500}
+    return replace(case, config=with_values(case.config, {**few, "train.max_steps": 2, "train.epochs": 1}))
 
 
 def dry_run(order: Order, out: Path | None) -> dict[str, Any]:
