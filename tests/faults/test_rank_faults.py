@@ -58,9 +58,8 @@ def living(ranks: list[int]) -> list[int]:
 
 LONG = pytest.mark.long
 RESUMED = (
-    "",
     "compress=powersgd",
-    *(pytest.param(each, marks=LONG) for each in ("backend=gloo", "backend=gloo,shard=optimizer", "shard=full")),
+    *(pytest.param(each, marks=LONG) for each in ("", "backend=gloo", "backend=gloo,shard=optimizer", "shard=full")),
 )
 
 
@@ -107,9 +106,8 @@ def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> 
 @pytest.mark.parametrize(
     ("backend", "late"),
     [
-        ("gloo", 1),
-        ("mpi", 1),
-        *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("shm", 0), ("shm", 1), ("mpi", 0))),
+        ("shm", 1),
+        *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("gloo", 1), ("shm", 0), ("mpi", 0), ("mpi", 1))),
     ],
 )
 def test_a_rank_that_hangs_is_named(tmp_path: Path, backend: str, late: int) -> None:
@@ -167,7 +165,7 @@ def test_a_run_that_still_trains_is_not_resumed(manyhands, tmp_path: Path) -> No
     assert again.json["steps"] >= 60
 
 
-@pytest.mark.parametrize("backend", ["shm", "mpi"])
+@pytest.mark.parametrize("backend", ["shm", pytest.param("mpi", marks=LONG)])
 def test_with_restarts_it_goes_on_by_itself(tmp_path: Path, backend: str) -> None:
     if backend == "mpi":
         mpirun_command()

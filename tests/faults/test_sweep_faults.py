@@ -26,6 +26,9 @@ train = {{ batch_size = 50, epochs = 2 }}
 """
 
 
+OPTUNA = 'design = "optuna"\ntrials = 3'
+
+
 def command(recipe: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "manyhands", "study", str(recipe), "--out", str(out), "--json", "--quiet"]
 
@@ -43,8 +46,10 @@ def learnt(out: Path) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize(
     ("design", "rates"),
-    [("", "[0.1, 0.01]"), ('design = "optuna"\ntrials = 3', "{ low = 0.001, high = 0.1, log = true }")],
-    ids=["grid", "optuna"],
+    [
+        pytest.param("", "[0.1, 0.01]", id="grid"),
+        pytest.param(OPTUNA, "{ low = 0.001, high = 0.1, log = true }", id="optuna", marks=pytest.mark.long),
+    ],
 )
 def test_kill_in_the_middle(tmp_path: Path, design: str, rates: str) -> None:
     recipe = tmp_path / "mine.toml"

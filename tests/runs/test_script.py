@@ -252,7 +252,7 @@ dist.all_reduce(torch.ones(3))
         ("shm", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in all_reduce"),
         ("gloo", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in a collective"),
         ("mpi", 0, "when all have met", 0, "rank 0 has ended while rank 1 waits in all_reduce"),
-        ("mpi", 1, "when all have met", 3, "rank 1 failed: exit code 3"),
+        pytest.param("mpi", 1, "when all have met", 3, "rank 1 failed: exit code 3", marks=pytest.mark.long),
         ("mpi", 1, "at once", 3, "rank 1 failed: exit code 3"),
     ],
 )
