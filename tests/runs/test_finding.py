@@ -50,7 +50,8 @@ RATIO = claim("ratio", of=["one"], over=["two", "four"], above=1, there=8)
         (claim("differ"), [row("a", 1, 1), row("b", 1.1, 1), row("c", 1.05, 1)], "cannot be told from noise here"),
         (claim("differ"), [row("a", 1, n=1), row("b", 2, n=1)], "single runs do not tell noise"),
         (claim("all above", above=1.5), [row("a", 2), row("b", 1.6)], "holds here: 2.00 s with a, 1.60 s with b"),
-        (claim("all above", above=1.5), [row("a", 2), row("b", 1.4)], "does not hold here"),
+        (claim("all above", above=1.5), [row("a", 2), row("b", 1.4)], "holds here in 1 of 2 cases: 2.00 s with a"),
+        (claim("all above", above=1.5), [row("a", 1), row("b", 1.4)], "does not hold here"),
         (claim("all above", above=1.5), [row("a", None, n=0)], "nothing was trained"),
     ],
 )  # fmt: skip
