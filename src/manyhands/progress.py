@@ -92,7 +92,7 @@ class _LineBar:
             return
         self.told = now
         rate = self.done / (now - self.begun)
-        left = (self.total - self.done) / rate if rate else 0
+        left = max(self.total - self.done, 0) / rate if rate else 0
         done = f"{self.done:,.0f} of {self.total:,.0f}, {_rate(rate, self.unit)}"
         say(f"{self.title}: {done}, {left:.0f} s left {note}".rstrip())
 
