@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from manyhands.comm.rank import join, place
@@ -29,6 +28,7 @@ if here.rank == 1:
     if mode == "kill" or (mode == "kill once" and here.restarts == 0):
         os.kill(os.getpid(), signal.SIGKILL)
 if mode == "linger":
-    time.sleep(60)  # until it is ended; not for ever, should that fail
+    signal.alarm(60)  # should nobody end it
+    signal.pause()
 dist.all_reduce(total)
 dist.destroy_process_group()

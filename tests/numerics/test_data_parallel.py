@@ -10,7 +10,7 @@ from manyhands.plan.plan import Axis, Plan
 from manyhands.plan.words import write
 from manyhands.runs import store
 
-PLAIN_OPTIONS = {"precision": "fp32", "layout": "contiguous", "compile": "off"}
+PLAIN_OPTIONS = {"device": "cpu", "precision": "fp32", "layout": "contiguous", "compile": "off"}
 CASES = [
     (2, "convnet", "synthetic:1x12x12,4", ("model.width=0.25", "model.dropout=0")),
     (3, "convnet", "synthetic:1x12x12,4", ("model.width=0.25", "model.dropout=0")),

@@ -199,7 +199,7 @@ def test_the_first_rank_speaks_at_once(written: Written, tmp_path: Path, backend
 
 
 FAILS = """
-import os, signal, sys, time
+import os, signal, sys
 if os.environ["RANK"] == sys.argv[1]:
     match sys.argv[2]:
         case "raise":
@@ -208,7 +208,8 @@ if os.environ["RANK"] == sys.argv[1]:
             sys.exit("no such file")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)  # until it is ended; not for ever, should that fail
+signal.alarm(60)  # should nobody end it
+signal.pause()
 """
 
 
@@ -267,9 +268,10 @@ def test_nobody_waits_for_a_rank_that_has_left(
 
 
 LINGERS = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys
 pathlib.Path(sys.argv[1], f"{os.getpid()}.pid").touch()
-time.sleep(60)  # until it is ended; not for ever, should that fail
+signal.alarm(60)  # should nobody end it
+signal.pause()
 """
 
 

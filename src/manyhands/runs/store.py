@@ -13,7 +13,7 @@ RUN/
 
 import json
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,19 +76,24 @@ class Run:
             lines = (self.folder / "metrics.jsonl").read_bytes().splitlines()
         except FileNotFoundError:
             return
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield record
+        yield from records(lines)
 
     def update(self, **values: Any) -> "Run":
         """Change run.json and give the run as it is now."""
         record = {**self.record, **values, "updated": now()}
         write_json(self.folder / "run.json", record)
         return Run(self.folder, record)
+
+
+def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """What lines of metrics.jsonl hold; those that hold no record are passed over."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def now() -> str:

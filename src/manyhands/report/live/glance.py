@@ -4,15 +4,14 @@ A list of a thousand runs cannot parse a million lines: it looks at the last lin
 curve as large as a thumbnail.
 """
 
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from manyhands.report.live.files import opened
 from manyhands.report.live.values import number
+from manyhands.runs.store import records
 
 PLACES, PIECE = 16, 256  # how many, and the bytes read at each: some three lines
 TAIL = 2048  # the last lines, which are parsed
@@ -63,24 +62,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _last(end: bytes, spark: tuple[float, ...]) -> Glance:
     """The newest figures; half a line, at either end, is passed over."""
-    records = list(_records(end[-TAIL:].splitlines()))
+    last = list(records(end[-TAIL:].splitlines()))
     at = end.rfind(b'"val_accuracy"')
-    validation = next(_records([end[end.rfind(b"\n", 0, at) + 1 :].partition(b"\n")[0]]), {}) if at >= 0 else {}
-    milliseconds = [ms for each in records if (ms := number(each.get("ms"))) is not None]
+    validation = next(records([end[end.rfind(b"\n", 0, at) + 1 :].partition(b"\n")[0]]), {}) if at >= 0 else {}
+    milliseconds = [ms for each in last if (ms := number(each.get("ms"))) is not None]
     return Glance(
-        next((number(each["step"]) for each in reversed(records) if "step" in each), None),
-        next((number(each["loss"]) for each in reversed(records) if "loss" in each), None),
+        next((number(each["step"]) for each in reversed(last) if "step" in each), None),
+        next((number(each["loss"]) for each in reversed(last) if "loss" in each), None),
         _mean(milliseconds),
         number(validation.get("val_accuracy")),
         spark,
     )
-
-
-def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
