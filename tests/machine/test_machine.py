@@ -48,11 +48,13 @@ def test_settle_before_torch() -> None:
         "def touch():\n"
         "    torch.ones(2**24)\n"
         "counts = []\n"
-        "for _ in range(6):\n"
+        "for _ in range(24):\n"
         "    before = faults()\n"
         "    touch()\n"
         "    counts.append(faults() - before)\n"
-        "assert min(counts[2:]) < 100, counts\n"  # 64 MiB anew would be 16,384 faults; the system may take some pages
+        # Anew each time, 64 MiB are at least 544 faults (16,384 without huge pages). Kept, the first few may still
+        # be new: a small object behind a freed block hides it from the next aligned request until two lie together.
+        "assert min(counts[12:]) < 100, counts\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
