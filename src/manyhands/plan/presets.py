@@ -1,0 +1,118 @@
+"""Presets: the words of a plan as a split for every layer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from manyhands.errors import PlanError
+from manyhands.graph.graph import Graph, Layer
+from manyhands.plan.axis import Axis
+from manyhands.plan.partition import ALL, Ways, ways
+from manyhands.plan.split import Split, on
+
+Weigh = Callable[[Layer], float]  # what a layer's work counts when stages are balanced
+
+
+def flops(layer: Layer) -> float:
+    return float(layer.flops)
+
+
+def splits(axes: Sequence[Axis], graph: Graph, batch: int, weigh: Weigh = flops) -> tuple[Split, ...]:
+    """The split of each layer under a plan's axes; devices of a mesh count stages slowest, then data, then tensor."""
+    degree = {axis.name: axis.degree for axis in axes}
+    if {"plain", "serial"} & set(degree):
+        return tuple(on(0) for _ in graph.layers)
+    if "owt" in degree:
+        return _owt(graph, degree["owt"], batch)
+    sample = degree.get("data", degree.get("ddp", 1))
+    tensor, stages = degree.get("tensor", 1), degree.get("pipeline", 1)
+    if not {"data", "ddp", "tensor", "pipeline"} & set(degree):
+        raise PlanError(f"plan '{','.join(map(str, axes))}' cannot be simulated: it is not a split of layers")
+    if sample > batch:
+        raise PlanError(f"plan data:{sample} cuts {batch} samples into more parts than there are: use a larger batch")
+    if stages > len(graph.layers):
+        raise PlanError(f"plan pipeline:{stages} has more stages than the model has layers ({len(graph.layers)})")
+    stage = balance([weigh(layer) for layer in graph.layers], stages)
+    cut = _tensor(graph, tensor, batch)
+    return tuple(
+        on(stage[number] * sample * tensor, sample=sample, **{name: tensor for name in (by,) if tensor > 1})
+        for number, by in enumerate(cut)
+    )
+
+
+def _owt(graph: Graph, degree: int, batch: int) -> tuple[Split, ...]:
+    """One weird trick: dense layers by parameter, and what follows them; all before by sample."""
+    chosen: list[str] = []
+    for layer in graph.layers:
+        most = ways(layer, batch)
+        after_dense = any(chosen[source] == "parameter" for source in layer.after)
+        by_parameter = (layer.kind == "dense" or (after_dense and most.same)) and most.parameter >= degree
+        chosen.append("parameter" if by_parameter else "sample")
+    return tuple(on(0, **{by: degree}) for by in chosen)
+
+
+def _tensor(graph: Graph, degree: int, batch: int) -> list[str]:
+    """How each layer is cut by features: by parameter where it gets all of its input, then by reduction where its
+    input is cut already, so that a pair of layers costs one exchange; what cannot be cut is done by all."""
+    chosen: list[str] = []
+    for layer in graph.layers:
+        is_cut = any(chosen[source] == "parameter" for source in layer.after)
+        chosen.append(_feature_cut(layer, ways(layer, batch), degree, is_cut))
+    return chosen
+
+
+def _feature_cut(layer: Layer, most: Ways, degree: int, is_cut: bool) -> str:
+    if layer.kind in ALL and is_cut and most.reduction >= degree:
+        return "reduction"
+    if most.parameter >= degree and (layer.kind in ALL or is_cut):
+        return "parameter"
+    return "copies"
+
+
+def balance(weights: Sequence[float], stages: int) -> list[int]:
+    """The stage of each layer: neighbours together, none empty, the heaviest stage as light as can be.
+
+    >>> balance([1, 1, 2, 2], 2)
+    [0, 0, 0, 1]
+    """
+    count = len(weights)
+    total = [0.0]
+    for weight in weights:
+        total.append(total[-1] + weight)
+    # best[k][n]: the heaviest stage when the first n layers are in k stages; cut[k][n]: where the last begins.
+    best = [[total[n] for n in range(count + 1)]]
+    cut = [[0] * (count + 1)]
+    for k in range(1, stages):
+        row, where = [float("inf")] * (count + 1), [0] * (count + 1)
+        for n in range(k + 1, count + 1):
+            for at in range(k, n):
+                heaviest = max(best[k - 1][at], total[n] - total[at])
+                if heaviest < row[n]:
+                    row[n], where[n] = heaviest, at
+        best.append(row)
+        cut.append(where)
+    numbers, end = [0] * count, count
+    for k in range(stages - 1, -1, -1):
+        begin = cut[k][end] if k else 0
+        for n in range(begin, end):
+            numbers[n] = k
+        end = begin
+    return numbers
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Neighbouring layers that one group of devices has."""
+
+    layers: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+def stages_of(chosen: Sequence[Split]) -> list[Stage]:
+    """The stages of a pipeline: runs of layers on the same devices."""
+    found: list[Stage] = []
+    for number, split in enumerate(chosen):
+        if found and found[-1].devices == split.devices:
+            found[-1] = Stage((*found[-1].layers, number), split.devices)
+        else:
+            found.append(Stage((number,), split.devices))
+    return found

@@ -1,0 +1,181 @@
+"""Problem: a graph on a cluster as arrays, and the program that its devices carry out."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from manyhands.cost.costs import Costs
+from manyhands.graph.graph import Graph, Layer
+from manyhands.machine.cluster import Cluster
+from manyhands.plan.partition import ways
+from manyhands.simulate.board import BACKWARD, FORWARD, Board, Ints, Problem
+
+Beat = tuple[int, int, int]  # direction, micro-batch, layer
+
+
+def degrees(devices: int) -> list[int]:
+    """Degrees to which a layer can be cut on so many devices: those that leave none out in the end.
+
+    >>> degrees(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [number for number in range(1, devices + 1) if devices % number == 0]
+
+
+def gpipe(graph: Graph, micro: int) -> list[Beat]:
+    """Every micro-batch forward, then every one backward; a layer without parameters before it has no backward."""
+    layers = range(len(graph.layers))
+    forward = [(FORWARD, part, layer) for part in range(micro) for layer in layers]
+    backward = [(BACKWARD, part, layer) for part in range(micro) for layer in reversed(layers) if graph.learns[layer]]
+    return forward + backward
+
+
+def make(graph: Graph, costs: Costs, cluster: Cluster, batch: int, program: Sequence[Beat], micro: int = 1) -> Problem:
+    """The arrays of a problem; `program` is the order in which beats are played."""
+    cuts = degrees(cluster.devices)
+    numbers = np.full(cluster.devices + 1, -1, dtype=np.int64)
+    numbers[cuts] = np.arange(len(cuts))
+    scale = batch / micro / graph.batch  # from the graph's samples to those of a micro-batch
+    back = np.array([graph.learns[source] for source, _ in graph.edges], dtype=np.bool_)
+    tables = _Tables(graph.layers, costs, cuts, batch / micro, micro)
+    sizes = np.array([level.devices for level in cluster.levels], dtype=np.int64)
+    groups = -(-cluster.devices // sizes)
+    first = 3 * cluster.devices + np.concatenate([[0], np.cumsum(groups[1:])]).astype(np.int64)
+    return Problem(
+        devices=cluster.devices,
+        degree=numbers,
+        forward=tables.forward,
+        backward=tables.backward,
+        update=tables.update,
+        sync=tables.sync,
+        output=_ints(max(round(layer.results * scale * costs.activation_bytes()), 1) for layer in graph.layers),
+        weights=_ints(4 * layer.parameters for layer in graph.layers),
+        shared=_ints(map(_shared, graph.layers)),
+        same=np.array([ways(layer, batch).same for layer in graph.layers], dtype=np.bool_),
+        source=_ints(source for source, _ in graph.edges),
+        target=_ints(target for _, target in graph.edges),
+        back=back,
+        into=_lists([[e for e, edge in enumerate(graph.edges) if edge[1] == n] for n in range(len(graph.layers))]),
+        out=_lists([[e for e, edge in enumerate(graph.edges) if edge[0] == n] for n in range(len(graph.layers))]),
+        **_program(graph, program, micro),
+        size=sizes,
+        first=np.concatenate([[0], first[:-1]]).astype(np.int64),
+        rate=np.array([level.gb_per_s for level in cluster.levels]),  # 10^9 bytes a second are bytes a ns
+        latency=_ints(round(1000 * level.latency_us) for level in cluster.levels),
+        duplex=np.array([level.duplex for level in cluster.levels], dtype=np.bool_),
+        ring=cluster.collectives == "ring",
+        overlap=cluster.overlap,
+        late=cluster.late,
+        memory=tables.memory,
+        capacity=cluster.accelerator.memory_bytes,
+    )
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), dtype=np.int64)
+
+
+def _lists(rows: Sequence[Sequence[int]]) -> Ints:
+    """Rows of different lengths, with -1 behind each."""
+    table = np.full((len(rows), max(map(len, rows), default=0) + 1), -1, dtype=np.int64)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return table
+
+
+def _shared(layer: Layer) -> int:
+    """Bytes by which batch norms agree on a batch's mean and variance."""
+    norms = [each for each in layer.members or (layer,) if each.operation.startswith("BatchNorm")]
+    return sum(8 * each.weights[0][0] for each in norms if each.weights)
+
+
+class _Tables:
+    """Costs of every layer in every cut."""
+
+    def __init__(self, layers: Sequence[Layer], costs: Costs, cuts: Sequence[int], samples: float, micro: int) -> None:
+        shape = (len(layers), len(cuts), len(cuts))
+        self.forward, self.backward, self.memory = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self.sync = np.full(shape, -1, dtype=np.int64)
+        self.update = np.zeros((len(layers), len(cuts)), dtype=np.int64)
+        for number, layer in enumerate(layers):
+            for q, pieces in enumerate(cuts):
+                self.update[number, q] = costs.update(layer.parameters / pieces) if layer.parameters else 0
+                for k, sample in enumerate(cuts):
+                    forward, backward = costs.layer(layer, samples / sample, pieces, 1)
+                    # At least one: see transfer.
+                    self.forward[number, k, q], self.backward[number, k, q] = max(forward, 1), max(backward, 1)
+                    self.memory[number, k, q] = costs.memory(layer, samples / sample, pieces, micro)
+                    synced = costs.sync(layer, sample, pieces)
+                    self.sync[number, k, q] = -1 if synced is None else synced
+
+
+def _program(graph: Graph, program: Sequence[Beat], micro: int) -> dict[str, Any]:
+    """The beats, and what each leaves to those after it."""
+    at = np.full((2, micro, len(graph.layers)), -1, dtype=np.int64)
+    for number, beat in enumerate(program):
+        at[beat] = number
+    layers = range(len(graph.layers))
+    last = {layer: max((int(at[BACKWARD, part, layer]) for part in range(micro)), default=-1) for layer in layers}
+    taken = [0] * len(program)  # the last beat that takes a beat's result
+    fresh: list[tuple[int, int, int]] = []  # beats that take none: from when on it matters, beat, layer
+    for number, (direction, part, layer) in enumerate(program):
+        sources = graph.layers[layer].after if direction == FORWARD else graph.before[layer]
+        for source in sources:
+            if at[direction, part, source] >= 0:
+                taken[at[direction, part, source]] = max(taken[at[direction, part, source]], number)
+        if not sources:
+            fresh.append((-1 if direction == FORWARD else int(at[FORWARD, part, layer]), number, layer))
+    cuts = range(len(program))
+    return {
+        "direction": _ints(beat[0] for beat in program),
+        "micro": _ints(beat[1] for beat in program),
+        "layer": _ints(beat[2] for beat in program),
+        "last": np.array(
+            [last[layer] == number and direction == BACKWARD for number, (direction, _, layer) in enumerate(program)]
+        ),
+        "beat": at,
+        "synced": _ints(last[layer] for layer in layers),
+        "live": _lists([[beat for beat in range(cut + 1) if taken[beat] > cut] for cut in cuts]),
+        "fresh": _lists([sorted({layer for since, beat, layer in fresh if since <= cut < beat}) for cut in cuts]),
+    }
+
+
+def board(problem: Problem) -> Board:
+    """An empty board: every layer is still to be placed."""
+    layers, edges, beats = len(problem.weights), len(problem.source), len(problem.layer)
+    devices, micro = problem.devices, problem.beat.shape[1]
+    groups = sum(-(-devices // int(size)) for size in problem.size[1:])
+
+    def zeros(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    def ones() -> Ints:
+        return np.ones(layers, dtype=np.int64)
+
+    return Board(
+        sample=ones(),
+        parameter=ones(),
+        reduction=ones(),
+        copies=ones(),
+        parts=ones(),
+        device=zeros(layers, devices),
+        place=np.full((layers, devices), -1, dtype=np.int64),
+        components=zeros(2, edges),
+        comp=zeros(2, edges, 2, devices),
+        member=zeros(2, edges, 2, devices),
+        begin=zeros(2, edges, 2, devices + 1),
+        moves=zeros(2, edges, 2),
+        move=zeros(2, edges, 2, devices),
+        span=zeros(2, edges, devices),
+        edge=zeros(edges),
+        computed=zeros(2, beats, devices),
+        ends=zeros(2, beats, devices),
+        arrived=zeros(2, 2 * micro, edges, devices),
+        synced=zeros(2, layers, devices),
+        state=zeros(2, beats, 3 * devices + groups),
+        which=zeros(beats),
+        later=zeros(beats),
+        begun=zeros(devices),
+        done=zeros(devices),
+    )

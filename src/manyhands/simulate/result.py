@@ -1,0 +1,200 @@
+"""Result: what a simulation says of a plan."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from manyhands.cost.costs import Costs
+from manyhands.graph.graph import Graph
+from manyhands.machine.cluster import Cluster
+from manyhands.plan.split import Split
+from manyhands.simulate.board import FORWARD, Ints
+from manyhands.simulate.problem import Beat, gpipe, make
+from manyhands.simulate.simulation import Simulation
+from manyhands.timeline import Event, Timeline
+
+PASS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The predicted step: its length, what keeps every device busy, what it needs in memory."""
+
+    graph: Graph
+    batch: int
+    simulation: Simulation
+
+    @property
+    def step_ns(self) -> int:
+        return self.simulation.step_ns
+
+    @property
+    def step_ms(self) -> float:
+        return self.step_ns / 1e6
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.batch / self.step_ns * 1e9
+
+    @cached_property
+    def computing(self) -> list[Event]:
+        """Forward, backward and update on each device."""
+        return list(self._computing())
+
+    @cached_property
+    def moving(self) -> list[Event]:
+        """Transfers and reductions, once on each device that takes part."""
+        return list(self._moving())
+
+    @property
+    def timeline(self) -> Timeline:
+        return Timeline.of([*self.computing, *self.moving])
+
+    @cached_property
+    def busy_ns(self) -> list[int]:
+        """Time that each device computes."""
+        busy = [0] * self.simulation.problem.devices
+        for event in self.computing:
+            busy[_device(event)] += event.end_ns - event.start_ns
+        return busy
+
+    @property
+    def idle_fraction(self) -> float:
+        """Of all devices' time, the share in which they do not compute."""
+        return 1 - sum(self.busy_ns) / (self.step_ns * len(self.busy_ns))
+
+    @cached_property
+    def exposed_ns(self) -> int:
+        """Time in which a device moves data and does not compute: the most of any device."""
+        most = 0
+        for device in range(self.simulation.problem.devices):
+            moving = _union((each.start_ns, each.end_ns) for each in self.moving if _device(each) == device)
+            busy = _union((each.start_ns, each.end_ns) for each in self.computing if _device(each) == device)
+            most = max(most, _length(moving) - _overlap(moving, busy))
+        return most
+
+    @cached_property
+    def memory_bytes(self) -> list[int]:
+        """Of each device: weights, gradients, optimizer state, and what the backward pass needs."""
+        problem, board = self.simulation.problem, self.simulation.board
+        used = [0] * problem.devices
+        for layer in range(len(self.graph.layers)):
+            k = problem.degree[board.sample[layer]]
+            q = problem.degree[board.parameter[layer] * board.reduction[layer]]
+            for device in board.device[layer][: board.parts[layer]]:
+                used[device] += int(problem.memory[layer, k, q])
+        return used
+
+    @property
+    def missing_bytes(self) -> int:
+        """What the fullest device lacks; 0 where the plan fits."""
+        return max(max(self.memory_bytes) - self.simulation.problem.capacity, 0)
+
+    def layer_ns(self, number: int) -> dict[str, int]:
+        """Forward, backward and transfers of one layer: the longest on any device."""
+        name = self.graph.layers[number].name
+        found = {"forward": 0, "backward": 0, "transfer": 0, "collective": 0}
+        for event in [*self.computing, *self.moving]:
+            if event.name == name:
+                found[event.category] = max(found.get(event.category, 0), event.end_ns - event.start_ns)
+        return found
+
+    def _computing(self) -> Iterator[Event]:
+        problem, board = self.simulation.problem, self.simulation.board
+        for beat, layer in enumerate(problem.layer):
+            direction = problem.direction[beat]
+            k = problem.degree[board.sample[layer]]
+            q = problem.degree[board.parameter[layer] * board.reduction[layer]]
+            duration = int((problem.forward if direction == FORWARD else problem.backward)[layer, k, q])
+            ends = board.computed[board.which[beat], beat] + board.later[beat]
+            for device in board.device[layer][: board.parts[layer]]:
+                end = int(ends[device])
+                yield _event(self.graph.layers[layer].name, PASS[direction], device, end - duration, end)
+        for device in range(problem.devices):
+            if board.done[device] > board.begun[device]:
+                yield _event("update", "update", device, int(board.begun[device]), int(board.done[device]))
+
+    def _moving(self) -> Iterator[Event]:
+        problem, board = self.simulation.problem, self.simulation.board
+        for beat, (direction, micro, layer) in enumerate(
+            zip(problem.direction, problem.micro, problem.layer, strict=True)
+        ):
+            which, later, name = board.which[beat], int(board.later[beat]), self.graph.layers[layer].name
+            for edge in (problem.into if direction == FORWARD else problem.out)[layer]:
+                if edge >= 0 and (direction == FORWARD or problem.back[edge]):
+                    buffer = board.edge[edge]
+                    durations = board.move[buffer, edge, direction]
+                    for number in np.flatnonzero(durations[: board.components[buffer, edge]]):
+                        end = int(board.arrived[which, 2 * micro + direction, edge, number]) + later
+                        for device in _members(board.member[buffer, edge], board.begin[buffer, edge], int(number)):
+                            yield _link_event(name, "transfer", device, end - int(durations[number]), end)
+            # Reductions end later than the computation whose results they add up.
+            computed, ends = board.computed[which, beat], board.ends[which, beat]
+            synced = board.synced[which, layer] if problem.last[beat] else ends
+            for device in board.device[layer][: board.parts[layer]]:
+                for begin, end in ((computed[device], ends[device]), (ends[device], synced[device])):
+                    if end > begin:
+                        yield _link_event(name, "collective", device, int(begin) + later, int(end) + later)
+
+
+def _members(member: Ints, begin: Ints, number: int) -> list[int]:
+    """The devices of a component, on both sides."""
+    return sorted(
+        {int(each) for side in (0, 1) for each in member[side, begin[side, number] : begin[side, number + 1]]}
+    )
+
+
+def _event(name: str, category: str, device: int, start: int, end: int) -> Event:
+    return Event(name, category, f"device {device}", start, end)
+
+
+def _link_event(name: str, category: str, device: int, start: int, end: int) -> Event:
+    return Event(name, category, f"device {device} link", start, end)
+
+
+def _device(event: Event) -> int:
+    return int(event.lane.split()[1])
+
+
+Span = tuple[int, int]
+
+
+def _union(spans: Iterator[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _length(spans: Sequence[Span]) -> int:
+    return sum(end - start for start, end in spans)
+
+
+def _overlap(one: Sequence[Span], two: Sequence[Span]) -> int:
+    shared = i = j = 0
+    while i < len(one) and j < len(two):
+        shared += max(min(one[i][1], two[j][1]) - max(one[i][0], two[j][0]), 0)
+        if one[i][1] <= two[j][1]:
+            i += 1
+        else:
+            j += 1
+    return shared
+
+
+def predict(
+    graph: Graph,
+    splits: Sequence[Split],
+    costs: Costs,
+    cluster: Cluster,
+    batch: int,
+    micro: int = 1,
+    program: Sequence[Beat] | None = None,
+) -> Result:
+    """Simulate one plan in full; the program is GPipe's unless another is given."""
+    problem = make(graph, costs, cluster, batch, program or gpipe(graph, micro), micro)
+    return Result(graph, batch, Simulation(problem, splits))
