@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from manyhands import files
 from manyhands.cli.main import run
 from manyhands.cli.output import give_back_output
 from manyhands.comm import mpirun
@@ -19,6 +20,9 @@ from manyhands.errors import MissingPackage
 from rank_pool import WORLD, Pool
 
 REAL = os.environ.get("MANYHANDS_DATA", "")
+
+# What numba compiles for the simulator takes half a minute: every test, and every process that one starts, shares it.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(files.home() / "compiled"))
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and their children would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "fit": "manyhands.runs.fit",
+    "find_plan": "manyhands.runs.fit",
     "parallelize": "manyhands.runs.own_loop",
     "mean_over_ranks": "manyhands.runs.own_loop",
     "rank": "manyhands.runs.own_loop",

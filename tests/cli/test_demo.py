@@ -28,7 +28,7 @@ def test_demo(manyhands, shared_home, monkeypatch, tmp_path: Path, style: str) -
     (out / "letter.txt").write_text("not the demo's")
     said = manyhands("demo", "--out", out, *SMALL, style)
     assert said.code == 0, said.err
-    runs = ["0-plain-r0", "1-serial-r0", "2-serial-precision-fp32-r0"]
+    runs = ["0-plain-r0", "1-auto-r0", "2-auto-precision-fp32-r0"]
     assert sorted(each.name for each in out.iterdir()) == sorted(
         [".lock", MARKER, *runs, "letter.txt", "compare.json", "demo.png", "index.html"]
     )

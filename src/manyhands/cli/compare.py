@@ -9,8 +9,8 @@ from manyhands.cli import options, output
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
+from manyhands.runs import auto, store
 from manyhands.runs import compare as comparison
-from manyhands.runs import store
 from manyhands.runs.early import settle_early
 
 
@@ -35,7 +35,7 @@ def compare(
     """Train with several plans, like for like, and show them side by side."""
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, epochs, batch_size, seed, settings, config)
-    plans = [(words, parse(words)) for words in dict.fromkeys(plan)]
+    plans = [(words, auto.resolved(parse(words), order)) for words in dict.fromkeys(plan)]
     if not repeats.isdecimal() or int(repeats) < 1:
         raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
     for words, each in plans:

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +13,11 @@ from manyhands.cli.compare import show
 from manyhands.errors import StorageError
 from manyhands.files import make_folder, storage_errors, write_bytes, write_text
 from manyhands.plan.words import parse
+from manyhands.runs import auto, store
 from manyhands.runs import compare as comparison
-from manyhands.runs import store
 
 MODEL, DATA, EPOCHS, SIZE = "convnet", "digits", "2", 20_000
-PLANS = ("plain", "serial", "serial,precision=fp32")
+PLANS = ("plain", "auto", "auto,precision=fp32")
 MARKER = ".manyhands-demo"
 WRITTEN = ("index.html", "demo.png", "compare.json")
 
@@ -32,22 +33,25 @@ def demo(
     settings = [f"data.size={SIZE}", *(settings or [])]
     config = options.make_config(MODEL, DATA, EPOCHS, None, None, settings)
     _clear(out)
-    result = comparison.compare(config, [(words, parse(words)) for words in PLANS], repeats=1, out=out)
+    found = auto.resolved(parse("auto"), config)
+    # In fp32 too, for those who want nothing else: the same plan, which spares a second search.
+    plans = [parse("plain"), found, replace(found, precision="fp32")]
+    result = comparison.compare(config, list(zip(PLANS, plans, strict=True)), repeats=1, out=out)
     from manyhands.report import page, plots  # plotly and matplotlib come in here: --help must not wait for them
     from manyhands.report.group import Group
     from manyhands.report.report import of_groups
 
     groups = [Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]]
     report = of_groups(groups, _command(settings))
-    found = report.finding
+    verdict = report.finding
     html, picture = out / "index.html", out / "demo.png"
-    write_bytes(picture, plots.picture([*report.drawn][:2], found))
+    write_bytes(picture, plots.picture([*report.drawn][:2], verdict))
     write_text(html, page.page(report))
     if output.wants_json():
-        output.emit({**result, "finding": found, "page": str(html), "picture": str(picture)})
+        output.emit({**result, "finding": verdict, "page": str(html), "picture": str(picture)})
     else:
         show(result)
-        print(f"{found}\npage: {html}\npicture: {picture}")
+        print(f"{verdict}\npage: {html}\npicture: {picture}")
     return 1 if any(row["failed"] for row in result["rows"]) else 0
 
 

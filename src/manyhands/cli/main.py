@@ -12,12 +12,15 @@ from manyhands.cli import (
     data,
     demo,
     deploy,
+    explain,
     inspect,
     launch,
     output,
+    plan,
     probe,
     report,
     serve,
+    simulate,
     study,
     train,
     version,
@@ -52,6 +55,9 @@ app.command("serve")(serve.serve)
 app.command("predict")(deploy.predict)
 app.command("export")(deploy.export)
 app.command("probe")(probe.probe)
+app.command("plan")(plan.plan)
+app.command("simulate")(simulate.simulate)
+app.command("explain")(explain.explain)
 app.command("study")(study.study)
 app.command("report")(report.report)
 app.command("launch", context_settings=launch.SETTINGS)(launch.launch)

@@ -10,8 +10,8 @@ import typer
 from manyhands.cli import options, output
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
+from manyhands.runs import auto, store, tensorboard
 from manyhands.runs import run as runs
-from manyhands.runs import store, tensorboard
 
 
 def train(
@@ -63,11 +63,9 @@ def train(
     order = options.make_config(
         model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard
     )
-    show(
-        runs.train_new(
-            order, parse("serial" if plan is None else plan), out, command=shlex.join(["manyhands", *sys.argv[1:]])
-        )
-    )
+    chosen = parse("serial" if plan is None else plan)
+    start = auto.train if auto.is_auto(chosen) else runs.train_new
+    show(start(order, chosen, out, shlex.join(["manyhands", *sys.argv[1:]])))
 
 
 def show(run: store.Run) -> None:

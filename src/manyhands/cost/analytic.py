@@ -6,7 +6,7 @@ memory's bandwidth, whichever is longer.
     seconds = max(flops / (peak × efficiency × fill), bytes / bandwidth)        fill = n / (n + half_batch)
 
 where n are the part's samples: a few do not fill a large device. The backward pass does twice the operations of a
-layer that learns (gradients of its input and of its weights), and once those of any other.
+layer of products (gradients of both factors) unless one factor is frozen, and once those of any other.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,11 @@ from math import prod
 from manyhands.graph.graph import Layer
 from manyhands.machine.cluster import Accelerator
 
-BYTES = {"fp32": 4, "bf16": 2}
+BYTES = {"fp64": 8, "fp32": 4, "bf16": 2}
+PRODUCTS = ("conv", "dense", "recurrent", "attention")
 DEFAULT_EFFICIENCY = 0.5
-STATE = {"sgd": 0, "adam": 2}  # numbers that an optimizer keeps for each parameter; others are taken as adam's
+# Numbers that an optimizer keeps for each parameter; others are taken as adam's.
+STATE = {"sgd": 0, "momentum": 1, "nesterov": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,11 @@ class Analytic:
         fill = samples / (samples + self.device.half_batch)
         compute = layer.flops * share / (peak * 1e12 * reached * fill)
         taken = sum(map(prod, layer.inputs)) * samples / self.batch
-        moved = BYTES[self.precision] * (taken + layer.results * share) + 4 * layer.parameters / pieces
+        weights = layer.parameters + layer.frozen
+        moved = BYTES[self.precision] * (taken + layer.results * share) + 4 * weights / pieces
         memory = moved / (self.device.gb_per_s * 1e9)
-        backward = max((2 if layer.parameters else 1) * compute, 2 * memory)
-        return max(compute, memory), backward
+        twice = layer.parameters > 0 or (layer.kind in PRODUCTS and not layer.frozen)
+        return max(compute, memory), max((2 if twice else 1) * compute, 2 * memory)
 
     def update(self, parameters: float) -> int:
         """Weights, gradients and state are read, weights and state are written."""
@@ -59,7 +62,8 @@ class Analytic:
 
     def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
         kept = sum(each.results for each in layer.members or (layer,)) * samples * micro / self.batch / pieces
-        return round(kept * BYTES[self.precision] + 4 * layer.parameters / pieces * (2 + STATE.get(self.optimizer, 2)))
+        weights = layer.frozen + layer.parameters * (2 + STATE.get(self.optimizer, 2))
+        return round(kept * BYTES[self.precision] + 4 * weights / pieces)
 
     def activation_bytes(self) -> int:
         return BYTES[self.precision]

@@ -1,10 +1,16 @@
-"""What each layer costs forward and backward, measured layer by layer on the input that it really gets."""
+"""What each layer costs forward and backward, noted inside real passes.
+
+Layers are not timed alone, in a loop: there a layer finds its input in the cache, in a step it mostly does not. Hooks
+note when a module has ended and when the gradient reaches its output; what lies between two notes is the layer's:
+
+    forward     ends of modules          |── conv1 ──|── act1 ──|── pool1 ──|     functions between go to the next
+    backward    gradients of outputs     |── pool1 ──|── act1 ──|── conv1 ──|
+"""
 
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +20,8 @@ from manyhands.data.feed import Batch
 from manyhands.engine.step import Trainee
 
 REPEATS = 3
+
+Passes = dict[str, tuple[int, int]]  # nanoseconds of a layer, forward and backward
 
 
 @dataclass(frozen=True)
@@ -31,77 +39,87 @@ class LayerTime:
 
 
 def time_layers(trainee: Trainee, batch: Batch) -> list[LayerTime]:
-    """Time every leaf module apart. Changes buffers (batch norm), so call it when the training is over."""
-    inputs, _ = trainee.prepared(trainee.feed, batch)
+    """Time every leaf module. Changes buffers (batch norm) and gradients, so call it when the training is over."""
+    modules = dict(trainee.model.named_modules())
+    with Notes(trainee.model, trainee.device) as notes:
+        taken = [passes(trainee, batch, notes) for _ in range(REPEATS + 1)][1:]  # the first touches new memory
+    trainee.optimizer.zero_grad(set_to_none=True)
+    return [
+        LayerTime(
+            name,
+            type(modules[name.partition("@")[0]]).__name__,
+            sum(each.numel() for each in modules[name.partition("@")[0]].parameters()),
+            *(statistics.median(each[name][way] for each in taken) / 1e6 for way in (0, 1)),
+        )
+        for name in taken[0]
+    ]
+
+
+def passes(trainee: Trainee, batch: Batch, notes: "Notes") -> Passes:
+    """One forward and one backward pass, and what each layer took of them."""
+    inputs, labels = trainee.prepared(trainee.feed, batch)
+    notes.begin()
     with trainee.autocast():
-        seen = _inputs_of_leaves(trainee.model, inputs)
-        times = []
-        for name, layer, arguments in seen:
-            forward, backward = _time(layer, arguments, trainee.device)
-            parameters = sum(each.numel() for each in layer.parameters())
-            times.append(LayerTime(name, type(layer).__name__, parameters, forward, backward))
-    return times
+        loss = trainee.loss(trainee.model(inputs), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return notes.end()
 
 
-def _inputs_of_leaves(model: nn.Module, inputs: Tensor) -> list[tuple[str, nn.Module, tuple[Any, ...]]]:
-    """Every leaf that the model calls with positional tensors, in the order of its first call."""
-    seen: dict[str, tuple[str, nn.Module, tuple[Any, ...]]] = {}
+class Notes:
+    """Hooks on the leaves of a model: when they end, and when gradients reach their outputs."""
 
-    def keep(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            seen.setdefault(name, (name, module, tuple(map(_fresh, arguments))))
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.device = device
+        self.begin()
+        leaves = [(name, each) for name, each in model.named_modules() if not any(each.children())]
+        self.handles = [each.register_forward_hook(self._hook(name)) for name, each in leaves]
+
+    def __enter__(self) -> "Notes":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def begin(self) -> None:
+        self.passed: list[tuple[str, Any]] = []
+        self.returned: list[tuple[str, Any]] = []
+        self.calls: dict[str, int] = {}
+        self.started = self._now()
+
+    def _now(self) -> Any:
+        """A moment of the device's own time: what it is given does not run at once."""
+        if self.device.type != "cuda":
+            return time.perf_counter_ns()
+        moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        moment.record()
+        return moment
+
+    def _hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple) else output
+            self.calls[name] = call = self.calls.get(name, 0) + 1
+            called = name if call == 1 else f"{name}@{call}"
+            self.passed.append((called, self._now()))
+            if isinstance(first, Tensor) and first.requires_grad:
+                first.register_hook(  # type: ignore[no-untyped-call]
+                    lambda _: self.returned.append((called, self._now()))
+                )
 
         return hook
 
-    leaves = [(name, each) for name, each in model.named_modules() if not any(each.children())]
-    handles = [leaf.register_forward_pre_hook(keep(name)) for name, leaf in leaves]
-    try:
-        with torch.no_grad():
-            model(inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [each for each in seen.values() if each[2]]
+    def end(self) -> Passes:
+        """The passes since the beginning, the backward pass being over."""
+        last = self._now()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        forward, at = {}, self.started
+        for name, moment in self.passed:
+            forward[name], at = self._between(at, moment), moment
+        backward = dict.fromkeys(forward, 0)
+        for (name, moment), (_, following) in zip(self.returned, [*self.returned[1:], ("", last)], strict=True):
+            backward[name] += self._between(moment, following)
+        return {name: (forward[name], backward[name]) for name in forward}
 
-
-def _fresh(value: Any) -> Any:
-    """A leaf of its own graph, so that the backward pass reaches this layer alone."""
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach().clone(memory_format=torch.preserve_format)
-    return value.requires_grad_() if value.is_floating_point() else value
-
-
-def _copied(value: Any) -> Any:
-    """For a layer that works in place: autograd does not let it write into a leaf."""
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def _time(layer: nn.Module, arguments: tuple[Any, ...], device: torch.device) -> tuple[float, float]:
-    targets = [each for each in arguments if isinstance(each, Tensor) and each.requires_grad]
-    targets += [each for each in layer.parameters() if each.requires_grad]
-    forward, backward = [], []
-    for _ in range(REPEATS + 1):
-        given = tuple(map(_copied, arguments)) if getattr(layer, "inplace", False) else arguments
-        taken, output = _clocked(partial(layer, *given), device)
-        forward.append(taken)
-        first = output[0] if isinstance(output, tuple) else output
-        if not (isinstance(first, Tensor) and first.requires_grad and targets):
-            backward.append(0.0)
-            continue
-        back = partial(torch.autograd.grad, first, targets, torch.ones_like(first), allow_unused=True)
-        backward.append(_clocked(back, device)[0])
-    # The first call chooses kernels and touches new memory.
-    return statistics.median(forward[1:]), statistics.median(backward[1:])
-
-
-def _clocked(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
-    def finish() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    finish()
-    start = time.perf_counter()
-    result = work()
-    finish()
-    return 1000 * (time.perf_counter() - start), result
+    def _between(self, one: Any, other: Any) -> int:
+        return int(other - one) if self.device.type != "cuda" else round(1e6 * one.elapsed_time(other))

@@ -32,13 +32,18 @@ def _group(graph: Graph, layer: Layer, home: dict[int, int], groups: list[list[i
     group = home[layer.after[0]]
     so_far = [graph.layers[number] for number in groups[group]]
     prepares = not so_far[0].after and all(each.kind in FOLLOW and not each.parameters for each in so_far)
-    return group if layer.kind in FOLLOW or prepares else None
+    return group if _follows(layer) or prepares else None
+
+
+def _follows(layer: Layer) -> bool:
+    """What learns and is not known is a layer that counts, and may be far from small."""
+    return layer.kind in FOLLOW and not (layer.kind == "other" and layer.parameters)
 
 
 def _joined(graph: Graph, numbers: list[int], home: dict[int, int]) -> Layer:
     layers = [graph.layers[number] for number in numbers]
     first, last = layers[0], layers[-1]
-    chief = max(layers, key=lambda layer: (layer.parameters > 0, layer.kind not in FOLLOW, layer.flops))
+    chief = max(layers, key=lambda each: (each.parameters + each.frozen > 0, each.kind not in FOLLOW, each.flops))
     if len(layers) == 1:
         return replace(first, after=tuple(home[source] for source in first.after))
     return Layer(
@@ -50,5 +55,7 @@ def _joined(graph: Graph, numbers: list[int], home: dict[int, int]) -> Layer:
         weights=tuple(shape for layer in layers for shape in layer.weights),
         flops=sum(layer.flops for layer in layers),
         after=tuple(home[source] for source in first.after),
+        frozen=sum(layer.frozen for layer in layers),
+        groups=chief.groups,
         members=tuple(layers),
     )

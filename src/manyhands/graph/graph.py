@@ -19,9 +19,11 @@ class Layer:
     operation: str  # the module's class or the function, for people
     inputs: tuple[Shape, ...]  # of what it takes from `after`, in that order; of the model's input where that is empty
     output: Shape  # samples first
-    weights: tuple[Shape, ...]  # of its parameters
+    weights: tuple[Shape, ...]  # of its parameters that learn; those that it shares are the first one's
     flops: int  # of the forward pass
     after: tuple[int, ...]  # the layers whose outputs it takes; none: the model's own input
+    frozen: int = 0  # parameters that do not learn
+    groups: int = 1  # of a convolution; of an attention its heads
     members: tuple["Layer", ...] = ()  # of several as one, in the order in which they run
 
     @cached_property
@@ -61,7 +63,7 @@ class Graph:
 
     @cached_property
     def learns(self) -> tuple[bool, ...]:
-        """Of each layer, whether it or any before it has parameters: only then has it a backward pass."""
+        """Of each layer, whether it or any before it has parameters that learn: only then has it a backward pass."""
         found: list[bool] = []
         for layer in self.layers:
             found.append(layer.parameters > 0 or any(found[source] for source in layer.after))
@@ -99,5 +101,7 @@ def _layer(told: dict[str, Any]) -> Layer:
         tuple(map(tuple, told["weights"])),
         told["flops"],
         tuple(told["after"]),
+        told["frozen"],
+        told["groups"],
         tuple(map(_layer, told["members"])),
     )

@@ -1,44 +1,89 @@
 """Trace: the graph of an unchanged module, from one batch that it could be given.
 
 torch.export tells every operation with the module in which it ran: operations of one call of a module that holds no
-others are one layer, an operation between modules is a layer of its own. What cannot be exported is watched instead:
-the modules as they are called, as a chain.
+others are one layer, an operation between modules is a layer of its own. What is worked out from weights alone belongs
+to the layer that takes it. What cannot be exported is watched instead (graph.watch).
 """
 
+import io
+import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.fx import Node
+from torch.fx.node import map_arg
 
+from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer, Shape
-from manyhands.graph.work import flops, kind_of
+from manyhands.graph.watch import watched
+from manyhands.graph.work import einsum_flops, flops, groups, kind_of
 
 FREE = ("getitem", "_assert_tensor_metadata", "sym_size", "detach", "alias")  # nothing is done in a step for these
 
 
 def trace(model: nn.Module, inputs: torch.Tensor) -> Graph:
     """The graph of a model and its loss for this batch, whose first dimension is that of the samples."""
-    training = model.training
+    with _as_it_was(model, inputs):
+        try:
+            with _quiet():
+                program = torch.export.export(model.train(), (inputs,), strict=False)
+            layers, scores = _Exported(model, program).layers()
+            traced = "export"
+        except Exception:  # whatever a user's module does that cannot be exported
+            layers, traced = _seen(model.train(), inputs), "modules"
+            scores = len(layers) - 1
+    if not layers:
+        raise ModelError(f"{type(model).__name__} has no layers to split: it must compute something of its input")
+    return Graph(inputs.shape[0], (*layers, _loss(layers[scores].output, scores)), traced)
+
+
+def _seen(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of export: what it makes of tensors that modules keep beside buffers
-            program = torch.export.export(model.train(), (inputs,), strict=False)
-        layers, traced = _exported(model, program), "export"
-    except Exception:  # whatever a user's module does that cannot be exported
-        layers, traced = _watched(model, inputs), "modules"
+        return watched(model, inputs)
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        shape = tuple(inputs.shape[1:])
+        raise ModelError(f"{type(model).__name__} does not take samples of shape {shape}: {reason}") from error
+
+
+def _loss(scores: Shape, number: int) -> Layer:
+    return Layer("loss", "loss", "CrossEntropyLoss", (scores,), scores[:1], (), 5 * prod(scores), (number,))
+
+
+@contextmanager
+def _as_it_was(model: nn.Module, inputs: torch.Tensor) -> Iterator[None]:
+    """Give modes, buffers and random numbers back: a watched step moves a batch norm's averages."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+            with torch.no_grad():
+                for buffer, value in buffers.items():
+                    buffer.copy_(value)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What export says of a module that it cannot take is of no use to whom the module is watched for."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        model.train(training)
-    return Graph(inputs.shape[0], (*layers, _loss(layers)), traced)
-
-
-def _loss(layers: Sequence[Layer]) -> Layer:
-    scores = layers[-1].output
-    return Layer("loss", "loss", "CrossEntropyLoss", (scores,), scores[:1], (), 5 * prod(scores), (len(layers) - 1,))
+        logging.disable(level)
 
 
 @dataclass
@@ -50,33 +95,93 @@ class _Call:
     nodes: list[Node] = field(default_factory=list)
 
 
-def _exported(model: nn.Module, program: Any) -> list[Layer]:
-    modules = dict(model.named_modules())
-    calls: list[_Call] = []
-    owner: dict[Node, int] = {}
-    seen: dict[str, int] = {}
-    last = ""
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        call, path = _place(node)
-        module = modules.get(path)
-        leaf = module is not None and not any(module.children())
-        if _operation(node) in FREE:
-            source = next((each for each in node.all_input_nodes if each in owner), None)
-            if source is not None:
-                owner[node] = owner[source]
+class _Exported:
+    """The operations of an exported program, sorted into layers."""
+
+    def __init__(self, model: nn.Module, program: Any) -> None:
+        self.nodes: list[Node] = list(program.graph.nodes)
+        self.modules = dict(model.named_modules(remove_duplicate=False))
+        self.names = {module: name for name, module in model.named_modules()}
+        self.given = set(program.graph_signature.user_inputs)
+        self.parameters: dict[str, str] = dict(program.graph_signature.inputs_to_parameters)
+        named = model.named_parameters(remove_duplicate=False)
+        self.learns = {name: parameter.requires_grad for name, parameter in named}
+        self.fixed: dict[Node, tuple[Node, ...]] = {}  # what does not depend on the batch: parameters it is made of
+        self.owner: dict[Node, int] = {}  # the layer that makes a result
+        self.calls: list[_Call] = []
+        self.counted: set[Node] = set()  # a weight that two layers share is the first one's
+
+    def layers(self) -> tuple[list[Layer], int]:
+        """All layers, and the number of the one that makes the model's scores."""
+        self._sort()
+        scores = next(self.owner[node] for node in self.nodes[-1].all_input_nodes if node in self.owner)
+        return [self._layer(number, call) for number, call in enumerate(self.calls)], scores
+
+    def _sort(self) -> None:
+        seen: dict[str, int] = {}
+        last = ""
+        for node in self.nodes:
+            sources = node.all_input_nodes
+            if node.op == "output" or node.name in self.given:
                 continue
-        if not leaf or call != last or not calls:
-            name = path if leaf else ".".join(filter(None, (path, _operation(node))))
-            seen[name] = seen.get(name, 0) + 1
-            calls.append(_Call(name if seen[name] == 1 else f"{name}@{seen[name]}", module if leaf else None))
-        last = call if leaf else ""
-        calls[-1].nodes.append(node)
-        owner[node] = len(calls) - 1
-    weights = dict(program.graph_signature.inputs_to_parameters)
-    counted: set[str] = set()  # a weight that two layers share is the first one's
-    return [_layer(number, call, owner, weights, counted) for number, call in enumerate(calls)]
+            if all(source in self.fixed for source in sources):
+                own = [node] if node.name in self.parameters else []
+                self.fixed[node] = (*own, *(each for source in sources for each in self.fixed[source]))
+                continue
+            if isinstance(node.target, HigherOrderOperator):
+                raise NotImplementedError(f"{node.target} holds operations of its own")
+            if _operation(node) in FREE:
+                if (source := next((each for each in sources if each in self.owner), None)) is not None:
+                    self.owner[node] = self.owner[source]
+                continue
+            call, path = _place(node)
+            module = self.modules.get(path)
+            leaf = module is not None and not any(module.children())
+            if not leaf or call != last or not self.calls:
+                name = self.names[module] if leaf else ".".join(filter(None, (path, _operation(node))))
+                seen[name] = seen.get(name, 0) + 1
+                self.calls.append(_Call(name if seen[name] == 1 else f"{name}@{seen[name]}", module if leaf else None))
+            last = call if leaf else ""
+            self.calls[-1].nodes.append(node)
+            self.owner[node] = len(self.calls) - 1
+
+    def _layer(self, number: int, call: _Call) -> Layer:
+        after: dict[int, Shape] = {}
+        given: list[Shape] = []
+        used: dict[Node, None] = {}  # parameters, in their order
+        work, pieces = 0, 1
+        for node in call.nodes:
+            sources = [each for each in _operands(node) if _shape(each) is not None]
+            shapes = [_shape(source) or () for source in sources]
+            for source, shape in zip(sources, shapes, strict=True):
+                if source in self.fixed:
+                    used |= dict.fromkeys(self.fixed[source])
+                elif self.owner.get(source, number) != number:
+                    after.setdefault(self.owner[source], shape)
+                elif source not in self.owner:
+                    given.append(shape)
+            operation, output = _operation(node), _shape(node) or ()
+            is_sum = operation == "einsum"
+            work += einsum_flops(str(node.args[0]), shapes) if is_sum else flops(operation, shapes, output)
+            pieces = max(pieces, groups(operation, shapes, output))
+        kind = kind_of([_operation(node) for node in call.nodes])
+        own = [
+            (self.learns[self.parameters[node.name]], _shape(node) or ()) for node in used if node not in self.counted
+        ]
+        self.counted |= used.keys()
+        return Layer(
+            name=call.name,
+            # A product of two results has no weights that could be cut.
+            kind="other" if kind in ("conv", "dense") and not used else kind,
+            operation=type(call.module).__name__ if call.module is not None else _operation(call.nodes[0]),
+            inputs=tuple(after.values()) or tuple(given[:1]),
+            output=next(made for node in reversed(call.nodes) if (made := _shape(node)) is not None),
+            weights=tuple(shape for learns, shape in own if learns),
+            flops=work,
+            after=tuple(after),
+            frozen=sum(prod(shape) for learns, shape in own if not learns),
+            groups=pieces,
+        )
 
 
 def _place(node: Node) -> tuple[str, str]:
@@ -92,40 +197,11 @@ def _operation(node: Node) -> str:
     return str(packet).rpartition(".")[2] if packet is not None else getattr(node.target, "__name__", str(node.target))
 
 
-def _layer(number: int, call: _Call, owner: dict[Node, int], weights: dict[str, str], counted: set[str]) -> Layer:
-    after: dict[int, Shape] = {}
-    given: list[Shape] = []
-    held: list[Shape] = []
-    work = 0
-    for node in call.nodes:
-        shapes = []
-        for source in node.all_input_nodes:
-            shape = _shape(source)
-            if shape is None:
-                continue
-            shapes.append(shape)
-            parameter = weights.get(source.name)
-            if parameter is not None:
-                if parameter not in counted:
-                    counted.add(parameter)
-                    held.append(shape)
-            elif source in owner:
-                if owner[source] != number:
-                    after.setdefault(owner[source], shape)
-            elif source.op == "placeholder" and not source.name.startswith(("b_", "c_")):
-                given.append(shape)
-        work += flops(_operation(node), shapes, _shape(node) or ())
-    operation = type(call.module).__name__ if call.module is not None else _operation(call.nodes[0])
-    return Layer(
-        name=call.name,
-        kind=kind_of([_operation(node) for node in call.nodes]),
-        operation=operation,
-        inputs=tuple(after.values()) or tuple(given[:1]),
-        output=next(shape for node in reversed(call.nodes) if (shape := _shape(node)) is not None),
-        weights=tuple(held),
-        flops=work,
-        after=tuple(after),
-    )
+def _operands(node: Node) -> list[Node]:
+    """What an operation takes, in its order; what it takes twice is there twice."""
+    found: list[Node] = []
+    map_arg((node.args, node.kwargs), found.append)
+    return found
 
 
 def _shape(node: Node) -> Shape | None:
@@ -133,77 +209,3 @@ def _shape(node: Node) -> Shape | None:
     if isinstance(value, tuple | list):
         value = next((each for each in value if isinstance(each, torch.Tensor)), None)
     return tuple(map(int, value.shape)) if isinstance(value, torch.Tensor) else None
-
-
-# What a module that is only watched does, by the name of its class.
-CLASSES = {
-    "Conv1d": "conv1d",
-    "Conv2d": "conv2d",
-    "Linear": "linear",
-    "Embedding": "embedding",
-    "EmbeddingBag": "embedding_bag",
-    "GRU": "gru",
-    "LSTM": "lstm",
-    "RNN": "rnn_tanh",
-    "BatchNorm1d": "batch_norm",
-    "BatchNorm2d": "batch_norm",
-    "LayerNorm": "layer_norm",
-    "MaxPool2d": "max_pool2d",
-    "AvgPool2d": "avg_pool2d",
-    "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
-    "ReLU": "relu",
-    "GELU": "gelu",
-    "Dropout": "dropout",
-    "Flatten": "flatten",
-    "Identity": "identity",
-}
-
-
-def _watched(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
-    """The modules that hold no others, in the order in which they are called."""
-    layers: list[Layer] = []
-    counted: set[int] = set()
-
-    def watch(name: str, module: nn.Module) -> Any:
-        def hook(_: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
-            taken = [tuple(each.shape) for each in _tensors(arguments)]
-            given = next(_tensors((result,)), None)
-            if given is None:
-                return
-            fresh = [each for each in module.parameters(recurse=False) if id(each) not in counted]
-            counted.update(map(id, fresh))
-            held = [tuple(each.shape) for each in fresh]
-            operation = CLASSES.get(type(module).__name__, "")
-            output = tuple(given.shape)
-            calls = sum(each.name.partition("@")[0] == name for each in layers)
-            layers.append(
-                Layer(
-                    name=name if not calls else f"{name}@{calls + 1}",
-                    kind=kind_of([operation]),
-                    operation=type(module).__name__,
-                    inputs=tuple(taken[:1]),
-                    output=output,
-                    weights=tuple(held),
-                    flops=flops(operation, [*taken[:1], *held], output),
-                    after=(len(layers) - 1,) if layers else (),
-                )
-            )
-
-        return module.register_forward_hook(hook)
-
-    handles = [watch(name, each) for name, each in model.named_modules() if not any(each.children())]
-    try:
-        with torch.no_grad():
-            model(inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return layers
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)

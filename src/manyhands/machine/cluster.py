@@ -43,6 +43,7 @@ class Cluster:
     collectives: str = "ring"  # ring: devices relay; direct: each sends to each
     overlap: bool = True  # transfers go on while devices compute
     late: bool = False  # gradients are reduced when the backward pass is over
+    name: str = ""  # for people
 
     def __post_init__(self) -> None:
         sizes = [level.devices for level in self.levels]

@@ -24,13 +24,13 @@ class Ways:
 def ways(layer: Layer, batch: int) -> Ways:
     """How a layer may be cut at a batch of so many samples."""
     members = layer.members or (layer,)
-    chief = next((each for each in members if each.kind == layer.kind), layer)
-    cut = all(_by_feature(each) for each in members)
-    reduced = cut and chief.kind in REDUCED and not _grouped(chief) and members[0] is chief
+    chief = next((each for each in members if each.name == layer.name), layer)
+    cut = all(map(_by_feature, members))
+    reduced = cut and chief.kind in REDUCED and members[0] is chief
     return Ways(
         sample=batch,
         parameter=_features(chief) if cut else 1,
-        reduction=chief.weights[0][1] if reduced else 1,
+        reduction=chief.inputs[0][_dimension(chief)] if reduced else 1,
         same=chief.kind not in ALL,
     )
 
@@ -38,19 +38,20 @@ def ways(layer: Layer, batch: int) -> Ways:
 def _by_feature(layer: Layer) -> bool:
     """Whether output features can be made apart; a layer norm, say, needs all of a sample's."""
     if layer.kind == "norm":
-        return layer.operation.startswith(("BatchNorm", "batch_norm"))
-    return layer.kind in (*ALL, *SAME) and not _grouped(layer)
-
-
-def _grouped(layer: Layer) -> bool:
-    """A convolution whose channels fall into groups takes only its group's."""
-    return layer.kind == "conv" and len(layer.inputs[0]) > 1 and layer.weights[0][1] != layer.inputs[0][1]
+        return layer.operation.lower().startswith(("batch", "instance"))
+    if layer.kind == "conv":
+        return layer.groups == 1
+    return layer.kind in (*ALL, *SAME)
 
 
 def _features(layer: Layer) -> int:
-    if layer.kind == "conv":
-        return layer.weights[0][0]
-    return layer.output[-1] if layer.kind != "pool" else layer.output[1]
+    return layer.groups if layer.kind == "attention" else layer.output[_dimension(layer)]
+
+
+def _dimension(layer: Layer) -> int:
+    """Where features lie: after the samples in images, last in tokens and tables."""
+    images = layer.kind in ("conv", "norm", "pool") or (layer.kind not in ALL and len(layer.output) > 3)
+    return 1 if images else -1
 
 
 def fits(layer: Layer, split: Split, batch: int) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from manyhands.errors import PlanError, choices
 from manyhands.plan.axis import ALONE, Axis, check_axes, parse_axis
+from manyhands.plan.named import NamedSplit, named_tables, read_named
 
 # What an option may be: a tuple of words, or the smallest whole number.
 OPTIONS: dict[str, tuple[str, ...] | int] = {
@@ -77,6 +78,7 @@ class Plan:
     consistency: str | None = None
     staleness: int | None = None
     every: int | None = None
+    layers: tuple[NamedSplit, ...] = ()  # splits of single layers, which only a file can say
 
     def __post_init__(self) -> None:
         check_axes(self.axes)
@@ -120,7 +122,7 @@ class Plan:
         return {
             field.name: value
             for field in fields(self)
-            if field.name != "axes" and (value := getattr(self, field.name)) is not None
+            if field.name not in ("axes", "layers") and (value := getattr(self, field.name)) is not None
         }
 
     def with_defaults(self, **values: Any) -> "Plan":
@@ -128,7 +130,7 @@ class Plan:
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def __str__(self) -> str:
-        """The words that make this plan again (cores apart)."""
+        """The words that make this plan again (cores and single layers apart)."""
         return ",".join([self.name, *(f"{name}={value}" for name, value in self.said().items() if name not in BY_RANK)])
 
 
@@ -154,6 +156,8 @@ def from_table(table: Mapping[str, Any], source: str) -> Plan:
     for key in BY_RANK:
         if (cores := values.get(key)) is not None:
             values[key] = _cores(key, cores, source)
+    if "layers" in values:
+        values["layers"] = read_named(values["layers"], source)
     return Plan(axes=tuple(map(parse_axis, axes)), **values)
 
 
@@ -176,4 +180,6 @@ def to_table(plan: Plan) -> dict[str, Any]:
     for key in BY_RANK:
         if key in table:
             table[key] = [list(rank) for rank in table[key]]
+    if plan.layers:
+        table["layers"] = named_tables(plan.layers)
     return table

@@ -9,6 +9,8 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.partition import ALL, Ways, ways
 from manyhands.plan.split import Split, on
 
+SPLITS = ("data", "ddp", "tensor", "pipeline", "owt")
+
 Weigh = Callable[[Layer], float]  # what a layer's work counts when stages are balanced
 
 
@@ -21,16 +23,19 @@ def splits(axes: Sequence[Axis], graph: Graph, batch: int, weigh: Weigh = flops)
     degree = {axis.name: axis.degree for axis in axes}
     if {"plain", "serial"} & set(degree):
         return tuple(on(0) for _ in graph.layers)
-    if "owt" in degree:
-        return _owt(graph, degree["owt"], batch)
-    sample = degree.get("data", degree.get("ddp", 1))
+    words = ",".join(map(str, axes))
+    if not set(SPLITS) & set(degree):
+        known = ", ".join(("plain", "serial", *SPLITS))
+        raise PlanError(f"plan '{words}' cannot be simulated, it does not say how layers are split: use {known}")
+    sample = max(degree.get(name, 1) for name in ("data", "ddp", "owt"))
     tensor, stages = degree.get("tensor", 1), degree.get("pipeline", 1)
-    if not {"data", "ddp", "tensor", "pipeline"} & set(degree):
-        raise PlanError(f"plan '{','.join(map(str, axes))}' cannot be simulated: it is not a split of layers")
     if sample > batch:
-        raise PlanError(f"plan data:{sample} cuts {batch} samples into more parts than there are: use a larger batch")
+        raise PlanError(f"plan '{words}' cuts {batch} samples into {sample} parts: use a batch of at least {sample}")
     if stages > len(graph.layers):
-        raise PlanError(f"plan pipeline:{stages} has more stages than the model has layers ({len(graph.layers)})")
+        most = len(graph.layers)
+        raise PlanError(f"plan '{words}' has {stages} stages, the model {most} layers: use at most pipeline:{most}")
+    if "owt" in degree:
+        return _owt(graph, sample, batch)
     stage = balance([weigh(layer) for layer in graph.layers], stages)
     cut = _tensor(graph, tensor, batch)
     return tuple(
@@ -44,8 +49,8 @@ def _owt(graph: Graph, degree: int, batch: int) -> tuple[Split, ...]:
     chosen: list[str] = []
     for layer in graph.layers:
         most = ways(layer, batch)
-        after_dense = any(chosen[source] == "parameter" for source in layer.after)
-        by_parameter = (layer.kind == "dense" or (after_dense and most.same)) and most.parameter >= degree
+        after_dense = _gets_cut(graph, layer, chosen) and most.same
+        by_parameter = (layer.kind == "dense" or after_dense) and most.parameter >= degree
         chosen.append("parameter" if by_parameter else "sample")
     return tuple(on(0, **{by: degree}) for by in chosen)
 
@@ -55,9 +60,15 @@ def _tensor(graph: Graph, degree: int, batch: int) -> list[str]:
     input is cut already, so that a pair of layers costs one exchange; what cannot be cut is done by all."""
     chosen: list[str] = []
     for layer in graph.layers:
-        is_cut = any(chosen[source] == "parameter" for source in layer.after)
-        chosen.append(_feature_cut(layer, ways(layer, batch), degree, is_cut))
+        chosen.append(_feature_cut(layer, ways(layer, batch), degree, _gets_cut(graph, layer, chosen)))
     return chosen
+
+
+def _gets_cut(graph: Graph, layer: Layer, chosen: Sequence[str]) -> bool:
+    """Whether all that a layer takes is cut by features already; masks and scales, smaller than the rest, have none."""
+    largest = max((graph.layers[source].results for source in layer.after), default=0)
+    sources = [source for source in layer.after if graph.layers[source].results == largest]
+    return bool(sources) and all(chosen[source] == "parameter" for source in sources)
 
 
 def _feature_cut(layer: Layer, most: Ways, degree: int, is_cut: bool) -> str:

@@ -26,6 +26,9 @@ class Split:
         for name, degree in self.degrees.items():
             if type(degree) is not int or degree < 1:
                 raise PlanError(f"split {name}={degree!r}: a whole number, at least 1, is allowed")
+        for device in self.devices:
+            if type(device) is not int or device < 0:
+                raise PlanError(f"split {self}: device {device!r} is none, they count from 0")
         if len(self.devices) != self.parts or len(set(self.devices)) != self.parts:
             raise PlanError(
                 f"split {self}: {self.parts} parts need {self.parts} different devices, {list(self.devices)} are named"

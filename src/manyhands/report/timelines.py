@@ -84,6 +84,11 @@ def _charts(
         yield part, _chart(f"{name}-{part.replace(' ', '-')}", f"{label}: {part}", lanes, scale, unit)
 
 
+def one_step(name: str, title: str, events: Sequence[Event]) -> Chart:
+    """A step, lane by lane."""
+    return _chart(name, title, _lanes(events, ""), 1e6, "milliseconds")
+
+
 def _length(events: Sequence[Event]) -> int:
     """How many nanoseconds pass from its beginning to its end; at least one, also without events."""
     return max(1, max((event.end_ns for event in events), default=0))

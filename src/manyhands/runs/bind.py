@@ -191,7 +191,7 @@ def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
     facts = {
         "plan": to_table(plan),
         "model": config.to_json()["model"],
-        "file": _content_of(config.model.name),
+        "file": content_of(config.model.name),
         "optim": config.optim.name,
         "train": [config.train.clip, config.train.label_smoothing, config.data.augment],
         "batch": [
@@ -208,7 +208,7 @@ def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _content_of(model: str) -> str | None:
+def content_of(model: str) -> str | None:
     """The checksum of a user's own file: an edited model is another model."""
     path = Path(model.rpartition(":")[0])
     return sha256(path) if path.suffix == ".py" and path.is_file() else None

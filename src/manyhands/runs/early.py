@@ -18,8 +18,12 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
 
     `here` is this process's place among ranks that another launcher has started.
     """
+    if plan.axes[0].name == "auto":
+        raise PlanError("plan auto is to be found first: `manyhands plan` writes one; give that plan.toml")
     if [axis.name for axis in plan.axes] not in [[name] for name in RUNS]:
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs plain, ddp:N, serial and data:N")
+    if plan.layers:
+        raise PlanError(f"plan {plan.name} with [[layers]] cannot run yet: leave them out, or simulate it")
     if plan.consistency not in (None, "sync") or plan.staleness is not None:
         raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
     if plan.device == "cuda" and not machine.gpus:

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.errors import ModelError
+from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import run, store
+from manyhands.runs import auto, run, store
 from manyhands.runs.config import Config, with_values
 
 
 def fit(
     model: str | Callable[..., Any],
     data: str = "digits",
-    plan: str = "serial",
+    plan: str | Plan = "serial",
     epochs: int = 3,
     batch_size: int = 256,
     seed: int = 0,
@@ -25,16 +26,27 @@ def fit(
     `model` is a zoo name or a function at the top level of a module. Further settings are config keys with
     a double underscore for the dot: `fit("mlp", optim__lr=0.01)`.
     """
+    config = _config(model, data, batch_size, {"train.epochs": epochs, "train.seed": seed}, settings)
+    chosen = parse(plan) if isinstance(plan, str) else plan
+    start = auto.train if auto.is_auto(chosen) else run.train_new
+    return start(config, chosen, Path(out) if out is not None else None)
+
+
+def find_plan(
+    model: str | Callable[..., Any], data: str = "digits", batch_size: int = 256, plan: str = "auto", **settings: Any
+) -> Plan:
+    """The fastest plan for this machine, searched and measured; `plan` may fix some of it: `auto,precision=fp32`."""
+    return auto.resolved(parse(plan), _config(model, data, batch_size, {}, settings))
+
+
+def _config(
+    model: str | Callable[..., Any], data: str, batch_size: int, named: dict[str, Any], settings: dict[str, Any]
+) -> Config:
     keys = {key.replace("__", ".", 1): value for key, value in settings.items()}
-    named = {
-        "model.name": model if isinstance(model, str) else _path_of(model),
-        "data.name": data,
-        "train.epochs": epochs,
-        "train.batch_size": batch_size,
-        "train.seed": seed,
-    }
-    config = with_values(Config(), {**named, **keys})
-    return run.train_new(config, parse(plan), Path(out) if out is not None else None)
+    name = model if isinstance(model, str) else _path_of(model)
+    return with_values(
+        Config(), {"model.name": name, "data.name": data, "train.batch_size": batch_size, **named, **keys}
+    )
 
 
 def _path_of(factory: Callable[..., Any]) -> str:

@@ -93,6 +93,8 @@ def _train(
         job = assemble(config, plan, dataset, team, say)
         position = _begin(run, config, job, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
+        found = 0.0 if position.seconds else _searched(run)  # a session before has counted it
+        clock.seconds["search"] += found
         for phase, seconds in position.seconds.items():
             clock.seconds[phase] += seconds
         reset_peak_memory(clock.device)
@@ -131,12 +133,18 @@ def _train(
         "steps": outcome.steps,
         "stopped_early": outcome.stopped_early,
         "samples_per_s": clock.samples_per_s,
-        "seconds": {**clock.seconds, "total": before + time.perf_counter() - started},
+        "seconds": {**clock.seconds, "total": before + found + time.perf_counter() - started},
         "measured_step_ms": clock.step_ms,
-        "predicted_step_ms": None,
+        "predicted_step_ms": run.record.get("search", {}).get("predicted_step_ms"),
         "peak_memory_mb": peak,
         **_sent(job, outcome.steps - first),
     }
+
+
+def _searched(run: store.Run) -> float:
+    """Seconds in which the plan was found before this process began; none where it was known."""
+    told = run.record.get("search", {}).get("search", {})
+    return 0.0 if told.get("known") else float(told.get("seconds", 0.0))
 
 
 def _sent(job: Job, steps: int) -> dict[str, Any]:

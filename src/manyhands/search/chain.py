@@ -1,7 +1,7 @@
 """Chain: search for a faster split of every layer, from several starts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -62,7 +62,7 @@ class Space:
 def search(
     problem: Problem,
     space: Space,
-    starts: dict[str, Sequence[Split]],
+    starts: Mapping[str, Sequence[Split]],
     proposals: int,
     seed: int = 0,
     delta: bool = True,

@@ -29,10 +29,10 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 # numba looks only at a function's own file to see whether what it compiled still holds, not at those of the functions
-# that it calls: so a folder for each state of the sources.
+# that it calls: so a folder for each state of the sources, below that of numba's own setting where there is one.
 _sources = sorted(Path(__file__).parents[1].glob("s*/*.py"))  # simulate, search
 _state = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
-numba.config.CACHE_DIR = str(home() / "compiled" / _state)  # type: ignore[attr-defined]
+numba.config.CACHE_DIR = str(Path(numba.config.CACHE_DIR or home() / "compiled") / _state)  # type: ignore[attr-defined]
 
 compiled = numba.njit(cache=True, nogil=True)
 

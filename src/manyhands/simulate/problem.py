@@ -86,8 +86,8 @@ def _lists(rows: Sequence[Sequence[int]]) -> Ints:
 
 def _shared(layer: Layer) -> int:
     """Bytes by which batch norms agree on a batch's mean and variance."""
-    norms = [each for each in layer.members or (layer,) if each.operation.startswith("BatchNorm")]
-    return sum(8 * each.weights[0][0] for each in norms if each.weights)
+    norms = [each for each in layer.members or (layer,) if each.operation.lower().startswith("batch")]
+    return sum(8 * each.output[1] for each in norms)
 
 
 class _Tables:

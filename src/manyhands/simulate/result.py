@@ -66,14 +66,15 @@ class Result:
         return 1 - sum(self.busy_ns) / (self.step_ns * len(self.busy_ns))
 
     @cached_property
+    def exposed_by_device(self) -> list[int]:
+        """Time in which each device moves data and does not compute, in nanoseconds."""
+        moving, busy = (_spans(events, len(self.busy_ns)) for events in (self.moving, self.computing))
+        return [_length(one) - _overlap(one, two) for one, two in zip(moving, busy, strict=True)]
+
+    @property
     def exposed_ns(self) -> int:
-        """Time in which a device moves data and does not compute: the most of any device."""
-        most = 0
-        for device in range(self.simulation.problem.devices):
-            moving = _union((each.start_ns, each.end_ns) for each in self.moving if _device(each) == device)
-            busy = _union((each.start_ns, each.end_ns) for each in self.computing if _device(each) == device)
-            most = max(most, _length(moving) - _overlap(moving, busy))
-        return most
+        """The most of any device."""
+        return max(self.exposed_by_device)
 
     @cached_property
     def memory_bytes(self) -> list[int]:
@@ -161,7 +162,15 @@ def _device(event: Event) -> int:
 Span = tuple[int, int]
 
 
-def _union(spans: Iterator[Span]) -> list[Span]:
+def _spans(events: Sequence[Event], devices: int) -> list[list[Span]]:
+    """When each device has any of the events."""
+    found: list[list[Span]] = [[] for _ in range(devices)]
+    for event in events:
+        found[_device(event)].append((event.start_ns, event.end_ns))
+    return list(map(_union, found))
+
+
+def _union(spans: Sequence[Span]) -> list[Span]:
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:

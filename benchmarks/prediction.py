@@ -1,0 +1,138 @@
+"""Predicted against measured steps: what the simulator says of plans that it has not seen run.
+
+python benchmarks/prediction.py costs FILE      times layers and links; for other numbers of samples than the plans have
+python benchmarks/prediction.py measure FILE    predicts from that file alone, lets the plans train, prints the table
+"""
+
+import argparse
+import json
+import statistics
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from manyhands.cost.measured import Profile
+from manyhands.files import write_json
+from manyhands.graph.fuse import fuse
+from manyhands.machine.detect import detect
+from manyhands.machine.link import Link
+from manyhands.machine.machine import Machine
+from manyhands.plan.plan import Plan
+from manyhands.plan.words import parse
+from manyhands.runs import find
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.contest import Turn, contest
+from manyhands.runs.early import settle_early
+from manyhands.runs.layers import graph_of
+from manyhands.runs.profile import profiles
+
+# Model, data, batch, and what makes a step short enough for a core.
+CASES: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("convnet", "synthetic:1x28x28,10", 128, {}),
+    ("alexnet", "synthetic:3x64x64,200", 64, {"model.head": "6x6"}),
+    ("resnet18", "synthetic:3x32x32,10", 32, {"model.width": 0.5}),
+    ("text", "synthetic:text:64,20", 128, {}),
+    ("transformer", "synthetic:text:64,20", 64, {}),
+]
+BOUND = "kernels=own,compile=off,capture=off,feed=device,workers=0"
+BESIDE = (0.7, 1.5)  # of a rank's samples: the sizes at which layers are timed, neither of them the plan's
+
+
+def plans(machine: Machine, images: bool) -> list[str]:
+    """One process and several ranks, in both precisions, over both backends."""
+    cores = machine.physical_cores
+    layout = "channels_last" if images else "contiguous"
+    numbers = [number for number in (2, 4, 8, 16) if cores % number == 0 and number <= cores]
+    words = [f"serial,precision={precision}" for precision in ("fp32", "bf16")]
+    words += [f"data:{number},precision={precision}" for number in numbers for precision in ("fp32", "bf16")]
+    words += [f"data:{number},precision=fp32,backend=gloo" for number in numbers[-1:]]
+    return [f"{each},layout={layout},{BOUND}" for each in words]
+
+
+def cases(machine: Machine) -> list[tuple[Config, list[Plan]]]:
+    made = []
+    for model, data, batch, more in CASES:
+        values = {"model.name": model, "data.name": data, "train.batch_size": batch, "data.size": 2000, **more}
+        config = with_values(Config(), values)
+        words = plans(machine, "text" not in data)
+        made.append((config, [settle_early(parse(each), config, machine) for each in words]))
+    return made
+
+
+def rank_share(config: Config, plan: Plan) -> int:
+    return -(-config.train.batch_size // plan.world)
+
+
+def costs(path: Path) -> None:
+    """Time layers at sizes beside the plans', and links."""
+    machine = detect()
+    kept: dict[str, Any] = {"profiles": {}, "links": {}}
+    for config, chosen in cases(machine):
+        for plan in chosen:
+            share = rank_share(config, plan)
+            sizes = sorted({max(round(factor * share), 1) for factor in BESIDE} - {share})
+            alone = plan if plan.world == 1 else replace(plan, backend="shm")  # layers do not know the backend
+            (profile,) = profiles(config, [alone], sizes, machine)
+            kept["profiles"][f"{config.model.name} {plan}"] = profile.to_json()
+            if plan.world > 1:
+                name = f"{plan.backend} {plan.world}"
+                link = find.known_link(plan.backend or "shm", plan.world, machine)
+                kept["links"][name] = {**vars(link), "points": [list(point) for point in link.points]}
+            print(f"{config.model.name} {plan.name}", flush=True)
+    write_json(path, kept)
+
+
+def measure(path: Path, rounds: int) -> None:
+    """Predict from the file, train, and print."""
+    machine, kept = detect(), json.loads(path.read_text())
+    rows = []
+    for config, chosen in cases(machine):
+        graph = fuse(graph_of(config))
+        predicted = {}
+        for plan in chosen:
+            profile = Profile.from_json(kept["profiles"][f"{config.model.name} {plan}"])
+            told = kept["links"].get(f"{plan.backend} {plan.world}")
+            link = Link.from_json(told) if told else None
+            predicted[str(plan)] = find.predicted(graph, plan, profile, link, config, machine).result.step_ms
+        for turn in contest(config, chosen, rounds):
+            rows.append((config, predicted[str(turn.plan)], turn))
+    print(f"{machine}\n")
+    print("| model | batch | plan | predicted ms | measured ms | error |\n| --- | --- | --- | --- | --- | --- |")
+    for config, told, turn in rows:
+        spread = f"{turn.step_ms:.2f} ± {deviation(turn):.2f}" if turn.rounds else f"failed: {turn.error}"
+        error = f"{100 * (told / turn.step_ms - 1):+.1f} %" if turn.rounds else ""
+        words = f"{turn.plan.name}, {turn.plan.precision}{', ' + turn.plan.backend if turn.plan.backend else ''}"
+        print(f"| {config.model.name} | {config.train.batch_size} | {words} | {told:.2f} | {spread} | {error} |")
+    good = [(config, told, turn) for config, told, turn in rows if turn.rounds]
+    errors = [abs(told / turn.step_ms - 1) for _, told, turn in good]
+    print(
+        f"\n{len(good)} pairs: median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %; "
+        f"order of plans of one model: {order(good)}"
+    )
+
+
+def deviation(turn: Turn) -> float:
+    return statistics.stdev(turn.rounds) if len(turn.rounds) > 1 else 0.0
+
+
+def order(rows: list[tuple[Config, float, Turn]]) -> str:
+    """Kendall's tau over pairs of one model whose measured times differ by more than two deviations."""
+    agree = other = 0
+    for (one, told, turn), (two, told_two, turn_two) in combinations(rows, 2):
+        if one != two:
+            continue
+        apart = turn.step_ms - turn_two.step_ms
+        if abs(apart) > 2 * max(deviation(turn), deviation(turn_two)):
+            agree += (told - told_two) * apart > 0
+            other += (told - told_two) * apart <= 0
+    return f"Kendall's tau {(agree - other) / (agree + other):.2f} over {agree + other} pairs"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["costs", "measure"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    costs(given.file) if given.part == "costs" else measure(given.file, given.rounds)

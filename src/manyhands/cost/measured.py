@@ -1,0 +1,88 @@
+"""Measured: what layers cost on the machine at hand, as they were timed inside real steps.
+
+A profile has, for some numbers of samples, the time of every layer's passes and of what else a step does, measured in
+as many processes at once as a plan has ranks, since ranks share caches and memory. Between two numbers of samples a
+time lies on the line from one to the other; outside, on the line through the nearest two.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from manyhands.graph.graph import Layer
+from manyhands.machine.link import Link
+
+Pair = tuple[int, int]  # forward and backward, in nanoseconds
+STATE = {"sgd": 0}  # numbers that an optimizer keeps for each parameter; two where it is not said
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Times in nanoseconds, by the number of samples of a process's batch."""
+
+    ranks: int  # processes that ran at once
+    samples: tuple[int, ...]  # ascending
+    layers: Mapping[str, tuple[Pair, ...]]
+    rest: tuple[int, ...]  # feed, prepare, loss and all else but the update
+    update: int  # of all parameters
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "Profile":
+        layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
+        return cls(told["ranks"], tuple(told["samples"]), layers, tuple(told["rest"]), told["update"])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Costs from a profile, and from the link over which its ranks add up their gradients."""
+
+    profile: Profile
+    parameters: int  # of the whole model
+    precision: str = "fp32"
+    optimizer: str = "adam"
+    link: Link | None = None
+    shares_update: bool = False  # every rank updates its part alone
+
+    def layer(self, layer: Layer, samples: float, parameter: int, reduction: int) -> tuple[int, int]:
+        """Layers that were not seen apart (functions between modules) are in the times of their neighbours."""
+        forward = backward = 0.0
+        for each in layer.members or (layer,):
+            if pairs := self.profile.layers.get(each.name):
+                forward += self._at(samples, [pair[0] for pair in pairs])
+                backward += self._at(samples, [pair[1] for pair in pairs])
+            if each.kind == "loss":
+                forward += self._at(samples, self.profile.rest)
+        pieces = parameter * reduction
+        return round(forward / pieces), round(backward / pieces)
+
+    def _at(self, samples: float, times: Sequence[int]) -> float:
+        known = self.profile.samples
+        if len(known) == 1:
+            return times[0] * samples / known[0]
+        above = min(max(bisect_right(known, samples), 1), len(known) - 1)
+        low, high = known[above - 1], known[above]
+        slope = (times[above] - times[above - 1]) / (high - low)
+        return max(times[above - 1] + slope * (samples - low), 0.0)
+
+    def update(self, parameters: float) -> int:
+        share = parameters / self.parameters
+        return round(self.profile.update * share / (self.profile.ranks if self.shares_update else 1))
+
+    def sync(self, layer: Layer, sample: int, pieces: int) -> int | None:
+        """The layer's share of adding up all gradients at once, as the exchange does it."""
+        if self.link is None or sample == 1 or not layer.parameters:
+            return None
+        whole = self.link.seconds(4 * self.parameters // pieces)
+        return round(1e9 * whole * layer.parameters / self.parameters)
+
+    def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
+        item = self.activation_bytes()
+        kept = sum(each.results for each in layer.members or (layer,)) / layer.inputs[0][0] * samples * micro * item
+        return round((kept + 4 * layer.parameters * (2 + STATE.get(self.optimizer, 2))) / pieces)
+
+    def activation_bytes(self) -> int:
+        return 2 if self.precision == "bf16" else 4

@@ -1,0 +1,1 @@
+"""Machines that are described, as TOML, with the sources of their figures."""

@@ -1,0 +1,45 @@
+"""Layered: the split of every layer under a plan, by its axes and by what it says of single layers."""
+
+from manyhands.errors import PlanError
+from manyhands.graph.graph import Graph, Layer
+from manyhands.plan.named import some_names
+from manyhands.plan.partition import fits
+from manyhands.plan.plan import Plan
+from manyhands.plan.presets import flops, splits
+from manyhands.plan.split import Split
+
+
+def splits_of(plan: Plan, graph: Graph, batch: int, devices: int) -> tuple[Split, ...]:
+    """A split for each layer; one that a layer or so many devices do not support is refused."""
+    chosen = list(splits(plan.axes, graph, batch, _alike if plan.balance == "equal" else flops))
+    for named in plan.layers:
+        numbers = [number for number, layer in enumerate(graph.layers) if named.matches(layer)]
+        if not numbers:
+            raise PlanError(
+                f"plan {plan.name}: layers '{named.name}' match nothing; "
+                f"the model's layers are {some_names(graph.layers)}"
+            )
+        for number in numbers:
+            chosen[number] = named.split
+    for layer, split in zip(graph.layers, chosen, strict=True):
+        _check(plan, layer, split, batch, devices)
+    return tuple(chosen)
+
+
+def _alike(layer: Layer) -> float:
+    return 1.0
+
+
+def _check(plan: Plan, layer: Layer, split: Split, batch: int, devices: int) -> None:
+    if reason := fits(layer, split, batch):
+        raise PlanError(f"plan {plan.name}: {reason}")
+    if max(split.devices) >= devices:
+        raise PlanError(
+            f"plan {plan.name}: layer {layer.name} is on device {max(split.devices)}, there are {devices}, from 0 to "
+            f"{devices - 1}: take more devices, or name others"
+        )
+
+
+def devices_of(plan: Plan) -> int:
+    """How many devices a plan needs: its ranks, and those that it names."""
+    return max([plan.world, *(1 + max(named.split.devices) for named in plan.layers)])

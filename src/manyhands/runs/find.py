@@ -1,0 +1,293 @@
+"""Find: the fastest plan for a training on this machine.
+
+candidates   ways to lay processes and threads over the cores, precisions, layouts
+profile      what each layer costs in each of them (runs.profile), and what the ranks' link costs
+simulate     the step of every candidate
+contest      the best few, and always plain, serial and ddp, for some real steps in turn: the fastest wins
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from manyhands.comm import measure
+from manyhands.cost.measured import Measured, Profile
+from manyhands.errors import RunError
+from manyhands.files import home, write_json
+from manyhands.graph.graph import Graph
+from manyhands.machine.cluster import Accelerator, Cluster, Level
+from manyhands.machine.link import Link
+from manyhands.machine.machine import Machine
+from manyhands.plan.axis import Axis
+from manyhands.plan.plan import Plan, from_table, to_table
+from manyhands.plan.presets import splits
+from manyhands.plan.split import on
+from manyhands.progress import say
+from manyhands.runs.config import Config
+from manyhands.runs.contest import Turn, contest
+from manyhands.runs.early import settle_early
+from manyhands.runs.explained import rows
+from manyhands.runs.profile import profiles
+from manyhands.runs.simulated import Prediction
+from manyhands.simulate.result import predict
+
+BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
+NEAR = 1.05  # of the best prediction: what is not slower than this may turn out faster
+MOST_LAYOUTS = 4  # numbers of ranks that are tried where there are many cores
+# PyTorch's defaults, on the CPU.
+USUAL: dict[str, Any] = {
+    "device": "cpu",
+    "precision": "fp32",
+    "layout": "contiguous",
+    "kernels": "torch",
+    "compile": "off",
+    "capture": "off",
+    "feed": "loader",
+    "workers": 0,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with all options bound; its predicted and its measured step in milliseconds, where known."""
+
+    plan: Plan
+    predicted_ms: float | None = None
+    measured_ms: float | None = None
+    error_ms: float | None = None  # of what was measured, one standard error
+    failed: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": str(self.plan),
+            "table": to_table(self.plan),
+            "predicted_step_ms": self.predicted_ms,
+            "measured_step_ms": self.measured_ms,
+            "error_ms": self.error_ms,
+            "failed": self.failed,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The plan that was found, what it was chosen from, and what finding it took."""
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    why: tuple[dict[str, Any], ...] = ()  # the layers of the best, as `explain` tells them
+    known: bool = False  # from an earlier search
+
+    @property
+    def repaid_after(self) -> int | None:
+        """Steps after which the search has saved against plain what it took; None where it saves nothing."""
+        plain = next((each.measured_ms for each in self.candidates if each.plan.axes[0].name == "plain"), None)
+        if plain is None or self.best.measured_ms is None or plain <= self.best.measured_ms:
+            return None
+        return round(1000 * self.seconds / (plain - self.best.measured_ms)) + 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": str(self.best.plan),
+            "predicted_step_ms": self.best.predicted_ms,
+            "measured_step_ms": self.best.measured_ms,
+            "candidates": [each.to_json() for each in self.candidates],
+            "search": {
+                "proposals": sum(each.predicted_ms is not None for each in self.candidates),
+                "seconds": self.seconds,
+                "simulator": "full",
+                "known": self.known,
+                "repaid_after_steps": self.repaid_after,
+            },
+            "why": list(self.why),
+        }
+
+
+def find(auto: Plan, config: Config, machine: Machine) -> Answer:
+    """Search, or remember what was found for the same training on the same machine."""
+    path = _place(auto, config, machine)
+    begun = time.perf_counter()
+    if (known := _remembered(path)) is not None:
+        return known
+    tried, predictions = _tried(auto, config, machine)
+    usable = [each for each in tried if each.measured_ms is not None]
+    if not usable:
+        raise RunError(f"model {config.model.name} does not run: {tried[0].failed}")
+    best = min(usable, key=lambda each: each.measured_ms or 0.0)
+    why = tuple(row.to_json() for row in rows(predictions[str(best.plan)])) if best.predicted_ms is not None else ()
+    answer = Answer(best, tuple(tried), time.perf_counter() - begun, why)
+    if best.predicted_ms is not None:
+        predictions[str(best.plan)].result.timeline.save(timeline_of(auto, config, machine))
+    write_json(path, answer.to_json())
+    return answer
+
+
+def _place(auto: Plan, config: Config, machine: Machine) -> Path:
+    """Where an answer is kept."""
+    return home() / "found" / f"{_key(auto, config, machine)}.json"
+
+
+def timeline_of(auto: Plan, config: Config, machine: Machine) -> Path:
+    """Where the predicted step of the plan that was found is kept, if one was predicted."""
+    return _place(auto, config, machine).with_suffix(".trace.json")
+
+
+def _remembered(path: Path) -> Answer | None:
+    try:
+        told = json.loads(path.read_text())
+        found = tuple(
+            Candidate(
+                from_table(each["table"], str(path)),
+                each["predicted_step_ms"],
+                each["measured_step_ms"],
+                each["error_ms"],
+                each["failed"],
+            )
+            for each in told["candidates"]
+        )
+        best = next(each for each in found if str(each.plan) == told["plan"])
+        return Answer(best, found, told["search"]["seconds"], tuple(told["why"]), known=True)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return None
+
+
+def _key(auto: Plan, config: Config, machine: Machine) -> str:
+    from manyhands.runs.bind import content_of
+    from manyhands.runs.run import versions
+
+    told = config.to_json()
+    facts = {
+        "plan": to_table(auto),
+        "file": content_of(config.model.name),
+        **{name: told[name] for name in ("model", "data", "optim", "cpu", "loader")},
+        "batch": [config.train.batch_size, config.train.accumulate, config.train.clip],
+        "machine": machine.to_json(),
+        "versions": versions(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate], dict[str, Prediction]]:
+    """All candidates, those measured that were worth it, and what was predicted of each."""
+    if (auto.device or ("cuda" if machine.gpus else "cpu")) == "cuda":
+        return _tried_on_gpus(auto, config, machine), {}
+    from manyhands.data.load import load
+    from manyhands.graph.fuse import fuse
+    from manyhands.runs.layers import graph_of
+
+    schema = load(config.data.name, config.data).schema
+    graph = fuse(graph_of(config))
+    found: list[Candidate] = []
+    predictions: dict[str, Prediction] = {}
+    for ranks in layouts(machine.physical_cores, config.train.batch_size):
+        plans = [settle_early(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
+        say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''} of {plans[0].threads} threads")
+        share = -(-config.train.batch_size // ranks)
+        link = known_link(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
+        for plan, profile in zip(plans, profiles(config, plans, [share], machine), strict=True):
+            prediction = predicted(graph, plan, profile, link, config, machine)
+            predictions[str(plan)] = prediction
+            found.append(Candidate(plan, prediction.result.step_ms))
+    found.sort(key=lambda each: each.predicted_ms or 0.0)
+    chosen = [*shortlist(found), *references(auto, config, machine)]
+    turns = {str(turn.plan): turn for turn in contest(config, [each.plan for each in chosen])}
+    every = [*found, *(each for each in chosen if each not in found)]
+    return [_with(each, turns.get(str(each.plan))) for each in every], predictions
+
+
+def _tried_on_gpus(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
+    """On GPUs the few ways there are all tried; what their options leave open each binds by trials of its own."""
+    several = len(machine.gpus)
+    axes = [Axis("serial"), Axis("plain")]
+    axes += [Axis("data", several), Axis("ddp", several)] if 1 < several <= config.train.batch_size else []
+    plans = [Plan(axes=(axis,), **(auto.said() if axis.name in ("serial", "data") else {})) for axis in axes]
+    turns = contest(config, [settle_early(plan.with_defaults(device="cuda"), config, machine) for plan in plans])
+    return [_with(Candidate(turn.plan), turn) for turn in turns]
+
+
+def _with(candidate: Candidate, turn: Turn | None) -> Candidate:
+    if turn is None:
+        return candidate
+    measured = turn.step_ms if turn.rounds else None
+    return replace(candidate, measured_ms=measured, error_ms=turn.error_ms, failed=turn.error)
+
+
+def layouts(cores: int, batch: int) -> list[int]:
+    """Numbers of ranks that share out the cores: one, all, and some between where there are many.
+
+    >>> layouts(2, 256), layouts(16, 256), layouts(64, 256)
+    ([1, 2], [1, 4, 8, 16], [1, 16, 32, 64])
+    """
+    whole = [number for number in range(1, cores + 1) if cores % number == 0 and number <= batch]
+    return whole if len(whole) <= MOST_LAYOUTS else [whole[0], *whole[-(MOST_LAYOUTS - 1) :]]
+
+
+def processes(auto: Plan, ranks: int, kind: str, machine: Machine) -> list[Plan]:
+    """The plans of so many ranks: what the user did not say, in every way that may be the fastest."""
+    said = {name: value for name, value in auto.said().items() if name not in ("backend", "threads")}
+    threads = machine.physical_cores // ranks
+    axes = (Axis("data", ranks),) if ranks > 1 else (Axis("serial"),)
+    base = Plan(axes=axes, threads=threads, **said).with_defaults(
+        device="cpu", allocator="keep", kernels="own", compile="off", capture="off", feed="device", workers=0
+    )
+    if ranks > 1:
+        base = base.with_defaults(backend=auto.backend)
+    precisions = [base.precision] if base.precision else ["bf16", "fp32"]
+    formats = ["channels_last", "contiguous"] if kind == "image" else ["contiguous"]
+    layouts_ = [base.layout] if base.layout else formats
+    return [replace(base, precision=precision, layout=layout) for precision in precisions for layout in layouts_]
+
+
+def references(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
+    """Plain PyTorch, and its DDP over all cores: a found plan that is not faster than these is not taken."""
+    words = [Axis("plain")]
+    if 1 < machine.physical_cores <= config.train.batch_size:
+        words.append(Axis("ddp", machine.physical_cores))
+    plans = [Plan(axes=(axis,)).with_defaults(**USUAL) for axis in words]
+    return [Candidate(settle_early(plan, config, machine)) for plan in plans]
+
+
+def shortlist(found: Sequence[Candidate]) -> list[Candidate]:
+    """Those worth a trial, from the best: of each number of ranks the best, and up to two that come near the best."""
+    best = found[0].predicted_ms or 0.0
+    near = [each for each in found if (each.predicted_ms or 0.0) <= NEAR * best][:BEST]
+    kept: list[Candidate] = []
+    for each in found:
+        first = each.plan.axes not in [other.plan.axes for other in kept]
+        if each in near or (first and (each.plan.world == 1 or (each.predicted_ms or 0.0) <= 1.5 * best)):
+            kept.append(each)
+    return kept
+
+
+def predicted(
+    graph: Graph, plan: Plan, profile: Profile, link: Link | None, config: Config, machine: Machine
+) -> Prediction:
+    """The step of a plan of one process or of data parallelism, from what its layers and its link cost."""
+    late, batch = plan.backend == "shm", config.train.batch_size
+    costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, link, shares_update=late)
+    level = Level(1, link.gb_per_s if link else 1.0, link.latency_us if link else 0.0)
+    device = Accelerator(machine.cpu, machine.memory_bytes // plan.world, {"fp32": 1.0}, 1.0)
+    # On a CPU whoever moves data keeps a core from computing.
+    cluster = Cluster(plan.world, device, (level,), overlap=False, late=late, name="here")
+    chosen = splits(plan.axes, graph, batch)
+    result = predict(graph, chosen, costs, cluster, batch)
+    alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
+    return Prediction(plan, "here", cluster, chosen, result, alone)
+
+
+def known_link(backend: str, ranks: int, machine: Machine) -> Link:
+    """The all-reduce of so many ranks, measured once."""
+    facts = json.dumps([backend, ranks, machine.to_json()], sort_keys=True).encode()
+    path = home() / "links" / f"{hashlib.sha256(facts).hexdigest()[:32]}.json"
+    wanted = "all_reduce_in_place" if backend == "shm" else "all_reduce"
+    try:
+        return Link.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        found = measure.links(backend, ranks, machine.separate_cores)
+        link = next(each for each in found if each.operation == wanted)
+        write_json(path, {**vars(link), "points": [list(point) for point in link.points]})
+        return link

@@ -1,0 +1,118 @@
+"""Planned: the fastest split of every layer on a described machine, by simulation alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from manyhands.errors import PlanError
+from manyhands.graph.graph import Graph
+from manyhands.plan.axis import Axis
+from manyhands.plan.named import NamedSplit
+from manyhands.plan.plan import Plan
+from manyhands.plan.split import Split
+from manyhands.progress import say
+from manyhands.runs.simulated import Prediction, Simulator
+from manyhands.search.chain import Found, Space, search
+
+WORTH = 0.999  # a searched plan replaces a preset when its step takes at most this share
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan that was found, the presets that it was compared with, and what the search took."""
+
+    best: Prediction
+    presets: tuple[Prediction, ...]
+    refused: dict[str, str]  # presets that cannot be, and why
+    found: Found
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [self.best, *(each for each in self.presets if each.plan != self.best.plan)]
+        return {
+            "plan": str(self.best.plan),
+            "predicted_step_ms": self.best.result.step_ms,
+            "measured_step_ms": None,
+            "candidates": [
+                {
+                    "name": name_of(each.plan),
+                    "predicted_step_ms": each.result.step_ms,
+                    "measured_step_ms": None,
+                    "failed": None,
+                }
+                for each in rows
+            ]
+            + [
+                {"name": name, "predicted_step_ms": None, "measured_step_ms": None, "failed": reason}
+                for name, reason in self.refused.items()
+            ],
+            "search": {
+                "proposals": self.found.proposals,
+                "seconds": self.found.seconds,
+                "simulator": "delta",
+                "known": False,
+                "repaid_after_steps": None,
+            },
+        }
+
+
+def name_of(plan: Plan) -> str:
+    return f"searched, {len(plan.layers)} layers apart from {plan.name}" if plan.layers else plan.name
+
+
+def words(devices: int, layers: int) -> list[str]:
+    """The presets from which a search starts."""
+    if devices == 1:
+        return ["serial"]
+    found = ["serial", f"data:{devices}", f"owt:{devices}", f"tensor:{devices}"]
+    return [*found, f"pipeline:{devices}"] if devices <= layers else found
+
+
+def plan_on(
+    simulator: Simulator, base: Plan, batch: int, devices: int, budget: float | None = None, seed: int = 0
+) -> Planned:
+    """Search from every preset that fits; `base` is `auto` with what the user said of precision and the rest."""
+    presets: list[Prediction] = []
+    refused: dict[str, str] = {}
+    for text in words(devices, len(simulator.graph.layers)):
+        plan = _with_axes(base, text)
+        try:
+            presets.append(simulator.predict(plan, batch, devices))
+        except PlanError as error:
+            refused[text] = str(error)
+    if not presets:
+        raise PlanError(next(iter(refused.values())))
+    problem = simulator.problem(base, batch, devices)
+    space = Space.of(simulator.graph, batch, devices)
+    starts = {each.plan.name: each.splits for each in presets}
+    say(f"searching from {', '.join(starts)}")
+    found = search(problem, space, starts, default_proposals(simulator.graph, devices), seed)
+    while budget is not None and found.seconds < budget / 2:  # twice as many as long as there is time for them
+        more = search(problem, space, starts, 2 * found.proposals, seed)
+        found = more if more.step_ns < found.step_ns else replace(found, proposals=more.proposals, seconds=more.seconds)
+    fastest = min(presets, key=lambda each: each.result.step_ns)
+    if found.step_ns > WORTH * fastest.result.step_ns:
+        return Planned(fastest, tuple(presets), refused, found)
+    plans = [named(each.plan, each.splits, simulator.graph, found.splits) for each in presets]
+    plan = min(plans, key=lambda each: len(each.layers))
+    return Planned(simulator.predict(plan, batch, devices), tuple(presets), refused, found)
+
+
+def default_proposals(graph: Graph, devices: int) -> int:
+    """More for more layers and more devices, up to what takes some seconds."""
+    return 400 * len(graph.layers) * max(devices.bit_length(), 1)
+
+
+def _with_axes(base: Plan, text: str) -> Plan:
+    name, _, degree = text.partition(":")
+    kept = {key: value for key, value in base.said().items() if key in ("precision", "device")}
+    return Plan(axes=(Axis(name, int(degree or 1)),), **kept)
+
+
+def named(plan: Plan, usual: Sequence[Split], graph: Graph, splits: Sequence[Split]) -> Plan:
+    """The plan with those layers named that its axes would split otherwise."""
+    layers = tuple(
+        NamedSplit(layer.name, split)
+        for layer, split, other in zip(graph.layers, splits, usual, strict=True)
+        if split != other
+    )
+    return replace(plan, layers=layers)

@@ -1,0 +1,142 @@
+"""Profile: how long each layer takes inside real steps on this machine.
+
+Layers are timed where they stand (engine.layers). The profile of a plan with several ranks is taken in as many
+processes at once, pinned as the ranks will be, that do not exchange anything.
+
+    python -m manyhands.runs.profile FOLDER RANK      is one of these processes
+"""
+
+import hashlib
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from manyhands.comm.launch import in_fresh_process
+from manyhands.cost.measured import Profile
+from manyhands.errors import RunError
+from manyhands.files import home, write_json
+from manyhands.machine import affinity
+from manyhands.machine.machine import Machine
+from manyhands.machine.process import settle
+from manyhands.plan.plan import Plan, from_table, to_table
+from manyhands.runs.config import Config
+from manyhands.runs.config import from_table as config_from_table
+
+WAIT = 120.0  # seconds for the other processes to come as far
+
+
+def profiles(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
+    """A profile of each plan, all of the same number of ranks and threads; what is known is not taken again."""
+    paths = [home() / "profiles" / f"{_key(config, plan, samples, machine)}.json" for plan in plans]
+    known = [_known(path) for path in paths]
+    missing = [number for number, profile in enumerate(known) if profile is None]
+    if missing:
+        taken = _take(config, [plans[number] for number in missing], samples, machine)
+        for number, profile in zip(missing, taken, strict=True):
+            write_json(paths[number], profile.to_json())
+            known[number] = profile
+    return [profile for profile in known if profile is not None]
+
+
+def _known(path: Path) -> Profile | None:
+    try:
+        return Profile.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -> str:
+    from manyhands.runs.bind import content_of
+    from manyhands.runs.run import versions
+
+    told = config.to_json()
+    facts = {
+        "plan": to_table(plan),
+        "model": told["model"],
+        "file": content_of(config.model.name),
+        "data": told["data"],
+        "optim": told["optim"],
+        "samples": list(samples),
+        "machine": machine.to_json(),
+        "versions": versions(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
+    """Start the processes, and take the mean over them."""
+    world = plans[0].world
+    pinned = plans[0].has_ranks and not plans[0].is_baseline
+    cores = affinity.deal(machine, world) if pinned else ((),) * world
+    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+        order = {
+            "config": config.to_json(),
+            "plans": [to_table(plan) for plan in plans],
+            "samples": list(samples),
+            "cores": [list(each) for each in cores],
+        }
+        write_json(Path(folder) / "order.json", order)
+        ended: list[tuple[int, str]] = [(0, "")] * world
+
+        def one(rank: int) -> None:
+            ended[rank] = in_fresh_process("manyhands.runs.profile", folder, str(rank))
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for code, errors in ended:
+            if code != 0:
+                last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+                raise RunError(f"the layers of {config.model.name} cannot be timed: {last}")
+        told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
+    return [_mean([Profile.from_json(each[number]) for each in told]) for number in range(len(plans))]
+
+
+def _mean(ranks: Sequence[Profile]) -> Profile:
+    """Of the processes that ran at once."""
+    first = ranks[0]
+    layers = {
+        name: tuple(
+            (
+                round(statistics.mean(each.layers[name][number][0] for each in ranks)),
+                round(statistics.mean(each.layers[name][number][1] for each in ranks)),
+            )
+            for number in range(len(first.samples))
+        )
+        for name in first.layers
+    }
+    rest = tuple(round(statistics.mean(values)) for values in zip(*(each.rest for each in ranks), strict=True))
+    return Profile(len(ranks), first.samples, layers, rest, round(statistics.mean(each.update for each in ranks)))
+
+
+def main(folder: Path, rank: int) -> None:
+    """Settle, and only then import torch; time every plan beside the other processes."""
+    order = json.loads((folder / "order.json").read_text())
+    plans = [from_table(each, "order.json") for each in order["plans"]]
+    settle(threads=plans[0].threads, cores=order["cores"][rank], allocator=plans[0].allocator or "default")
+    from manyhands.runs.profiled import take
+
+    config = config_from_table(order["config"], "order.json")
+    taken = take(config, plans, order["samples"], lambda what: _meet(folder, what, rank, len(order["cores"])))
+    write_json(folder / f"{rank}.json", [each.to_json() for each in taken])
+
+
+def _meet(folder: Path, what: str, rank: int, world: int) -> None:
+    """Begin together: a process that times alone has the caches for itself."""
+    (folder / f"{what}.{rank}").touch()
+    deadline = time.monotonic() + WAIT
+    while not all((folder / f"{what}.{other}").exists() for other in range(world)):
+        if time.monotonic() > deadline:
+            raise RunError("the other processes did not come")
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

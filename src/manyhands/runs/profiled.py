@@ -1,0 +1,82 @@
+"""Profiled: what one process sees of the layers, while others beside it do the same."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+from manyhands.cost.measured import Profile
+from manyhands.data.dataset import Dataset
+from manyhands.data.feed import Batch, Feed
+from manyhands.data.load import load
+from manyhands.engine.layers import Notes, Passes, passes
+from manyhands.plan.axis import Axis
+from manyhands.plan.plan import BY_RANK, USES, Plan
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.job import assemble
+
+LEAST, MOST = 4, 30  # steps that are timed
+ENOUGH = 0.7  # seconds of them
+WARM = 2
+
+Step = tuple[Passes, int, int]  # layers, the rest, the update
+
+
+def take(config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Callable[[str], None]) -> list[Profile]:
+    """Every plan at every number of samples; `meet` waits for the other processes."""
+    dataset = load(config.data.name, config.data)
+    taken = []
+    for number, plan in enumerate(plans):
+        found = []
+        for samples in sizes:
+            meet(f"{number}-{samples}")
+            found.append(timed(config, alone(plan), dataset, samples))
+        layers = {name: tuple(each[0][name] for each in found) for name in found[0][0]}
+        taken.append(Profile(1, tuple(sizes), layers, tuple(each[1] for each in found), found[-1][2]))
+    return taken
+
+
+def alone(plan: Plan) -> Plan:
+    """A rank's own work is that of one process; a reference stays one."""
+    kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
+    return Plan(axes=(Axis("plain" if plan.is_baseline else "serial"),), **kept)
+
+
+def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Step:
+    """Passes of each layer, the rest of a step, and the update: medians over some steps."""
+    job = assemble(with_values(config, {"train.batch_size": samples}), plan, dataset)
+    trainee, steps, begun = job.trainee, [], time.perf_counter()
+    batches = full_batches(trainee.feed, samples)
+    with Notes(trainee.model, trainee.device) as notes:
+        for number in range(WARM + MOST):
+            if number == WARM:
+                begun = time.perf_counter()
+            if number >= WARM + LEAST and time.perf_counter() - begun > ENOUGH:
+                break
+            start = time.perf_counter_ns()
+            batch = next(batches)
+            trainee.optimizer.zero_grad(set_to_none=True)
+            layers = passes(trainee, batch, notes)
+            turned = time.perf_counter_ns()
+            trainee.exchange.update()
+            updated = time.perf_counter_ns()
+            spent = sum(one + two for one, two in layers.values())
+            steps.append((layers, turned - start - spent, updated - turned))
+    steps = steps[WARM:]
+    middle = {
+        name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))
+        for name in steps[0][0]
+    }
+    return middle, median([each[1] for each in steps]), median([each[2] for each in steps])
+
+
+def median(values: list[int]) -> int:
+    return round(statistics.median(values))
+
+
+def full_batches(feed: Feed, samples: int) -> Iterator[Batch]:
+    """Batches of so many samples, epoch after epoch."""
+    for epoch in count():
+        for batch in feed.epoch(epoch):
+            if len(batch[0]) == samples:
+                yield batch
