@@ -127,23 +127,16 @@ def test_the_timeline_is_kept_as_a_trace(tmp_path: Path) -> None:
     }
 
 
-def test_the_passes_of_one_layer() -> None:
-    result = predict(TWO, [on(0), on(1)], Known(TIMES), cluster(2), BATCH)
-    assert result.layer_ns(1) == {"forward": 1000, "backward": 10000, "transfer": 4000, "collective": 0}
-
-
 def data(late: bool) -> Result:
     what = graph(layer("a", weights=500), layer("b", [0], weights=2000))
     return predict(what, [on(0, sample=2)] * 2, Known(TIMES), cluster(2, late=late), BATCH)
 
 
-@pytest.mark.xfail(strict=True, reason="late reductions are not among the moves")
 def test_late_reductions_are_moves_too() -> None:
     assert data(late=True).exposed_ns == 8000 + 2000
     assert {each.category for each in data(late=True).moving} == {"collective"}
 
 
-@pytest.mark.xfail(strict=True, reason="a reduction is told from the end of a device's own work on")
 def test_who_waits_for_another_does_not_move_data() -> None:
     """Device 1 is done with its half long before device 0: the reduction itself takes 4,000 ns."""
     what = graph(layer("busy", kind="other"), layer("a", weights=1000))
@@ -152,7 +145,6 @@ def test_who_waits_for_another_does_not_move_data() -> None:
     assert result.exposed_ns == 4000
 
 
-@pytest.mark.xfail(strict=True, reason="a reduction is told from the end of a device's own work on")
 def test_moves_over_one_port_are_drawn_one_after_the_other() -> None:
     for event, following in pairwise(sorted(data(late=False).moving, key=lambda event: (event.lane, event.start_ns))):
         assert event.lane != following.lane or event.end_ns <= following.start_ns
@@ -171,15 +163,14 @@ def test_presets_can_be_predicted(words: str, devices: int, name: str) -> None:
     assert alone.idle_fraction == pytest.approx(1 - 1 / devices)
 
 
-@pytest.mark.xfail(run=False, reason="devices that are not there are written to, beyond the arrays")
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [
-        ([on(0, sample=3), on(0)], "sample=3"),
-        ([on(0), on(2, sample=2)], "device 2"),
+        ([on(0), on(0, sample=3)], "sample=3"),
+        ([on(0), on(2, sample=2)], "device 3 of 2"),
         ([on(0)], "1 split"),
     ],
 )
 def test_a_split_that_the_cluster_does_not_have_is_refused(chosen: list[Split], told: str) -> None:
     with pytest.raises(PlanError, match=told):
-        predict(TWO, chosen, Known(TIMES), cluster(2), BATCH)
+        predict(TWO, chosen, Known(TIMES), cluster(4 if told == "sample=3" else 2), BATCH)

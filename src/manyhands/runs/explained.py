@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from manyhands.graph.graph import Layer
 from manyhands.plan.presets import stages_of
 from manyhands.plan.split import Split
 from manyhands.runs.simulated import GB, MB, Prediction
+from manyhands.simulate import reductions
 from manyhands.simulate.board import BACKWARD, FORWARD
 from manyhands.simulate.result import Result
 from manyhands.simulate.simulation import Simulation
-from manyhands.simulate.transfer import all_reduce
 
 MOST_STAGES = 8  # that are told one by one
 NOTABLE = 0.005  # of a step: what is saved or lost above this is told
@@ -66,7 +64,7 @@ def rows(prediction: Prediction) -> list[Row]:
                 devices=split.devices,
                 forward_ms=micro * int(problem.forward[number, k, q]) / 1e6,
                 backward_ms=micro * backward / 1e6,
-                transfer_ms=transfer_ns(result, number, split) / 1e6,
+                transfer_ms=transfer_ns(result, number) / 1e6,
                 saves_ms=None if (gain := saved[number]) is None else gain / 1e6,
                 memory_mb=int(problem.memory[number, k, q]) / MB,
             )
@@ -96,7 +94,7 @@ def _saved(prediction: Prediction) -> list[int | None]:
     return found
 
 
-def transfer_ns(result: Result, number: int, split: Split) -> int:
+def transfer_ns(result: Result, number: int) -> int:
     """How long a layer's transfers take in a step, waiting apart: what it gets in either pass, and what its parts add
     up."""
     problem, board = result.simulation.problem, result.simulation.board
@@ -108,34 +106,10 @@ def transfer_ns(result: Result, number: int, split: Split) -> int:
                 buffer = board.edge[edge]
                 moves = board.move[buffer, edge, direction, : board.components[buffer, edge]]
                 whole += micro * int(moves.max())  # components move at once
-    learns = bool(result.graph.learns[number])
-    pieces = split.parameter * split.reduction
-    if split.sample > 1:
-        if problem.shared[number]:
-            passes = micro * (2 if learns else 1)
-            whole += passes * _added_up(result, split, True, problem.shared[number] / split.parameter)
-        if problem.weights[number] and learns:
-            measured = int(problem.sync[number, problem.degree[split.sample], problem.degree[pieces]])
-            reduced = _added_up(result, split, True, problem.weights[number] / pieces)
-            whole += measured if measured >= 0 else reduced
-    if split.reduction > 1:
-        size = problem.output[number] / (split.sample * split.parameter)
-        whole += micro * _added_up(result, split, False, size)
-    return whole
-
-
-def _added_up(result: Result, split: Split, by_sample: bool, size: float) -> int:
-    """The slowest group of parts that add up."""
-    tally = np.zeros((2, result.simulation.problem.devices), dtype=np.int64)
-    members = split.sample if by_sample else split.reduction
-    stride = split.parts // members if by_sample else split.copies
-    groups = [
-        [split.devices[first + other * stride] for other in range(members)]
-        for first in range(split.parts)
-        if first // stride % members == 0
-    ]
-    durations = [all_reduce(result.simulation.problem, float(size), np.array(group), tally)[0] for group in groups]
-    return int(max(durations))
+    passes = (FORWARD, BACKWARD) if result.graph.learns[number] else (FORWARD,)
+    summed = [reductions.within(problem, board, number, direction) for direction in passes]
+    summed = [*summed * micro, reductions.gradients(problem, board, number)]
+    return whole + sum(max(each.values(), default=0) for each in summed)
 
 
 def shares(result: Result) -> dict[str, float]:

@@ -10,6 +10,7 @@ from manyhands.cost.costs import Costs
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.split import Split
+from manyhands.simulate import reductions
 from manyhands.simulate.board import FORWARD, Ints
 from manyhands.simulate.problem import Beat, gpipe, make
 from manyhands.simulate.simulation import Simulation
@@ -93,15 +94,6 @@ class Result:
         """What the fullest device lacks; 0 where the plan fits."""
         return max(max(self.memory_bytes) - self.simulation.problem.capacity, 0)
 
-    def layer_ns(self, number: int) -> dict[str, int]:
-        """Forward, backward and transfers of one layer: the longest on any device."""
-        name = self.graph.layers[number].name
-        found = {"forward": 0, "backward": 0, "transfer": 0, "collective": 0}
-        for event in [*self.computing, *self.moving]:
-            if event.name == name:
-                found[event.category] = max(found.get(event.category, 0), event.end_ns - event.start_ns)
-        return found
-
     def _computing(self) -> Iterator[Event]:
         problem, board = self.simulation.problem, self.simulation.board
         for beat, layer in enumerate(problem.layer):
@@ -131,13 +123,29 @@ class Result:
                         end = int(board.arrived[which, 2 * micro + direction, edge, number]) + later
                         for device in _members(board.member[buffer, edge], board.begin[buffer, edge], int(number)):
                             yield _link_event(name, "transfer", device, end - int(durations[number]), end)
-            # Reductions end later than the computation whose results they add up.
-            computed, ends = board.computed[which, beat], board.ends[which, beat]
-            synced = board.synced[which, layer] if problem.last[beat] else ends
-            for device in board.device[layer][: board.parts[layer]]:
-                for begin, end in ((computed[device], ends[device]), (ends[device], synced[device])):
-                    if end > begin:
-                        yield _link_event(name, "collective", device, int(begin) + later, int(end) + later)
+            ends, device_ns = board.ends[which, beat], reductions.within(problem, board, layer, direction)
+            for device, taken in device_ns.items():
+                yield _link_event(
+                    name, "collective", device, int(ends[device]) + later - taken, int(ends[device]) + later
+                )
+            if problem.last[beat] and not problem.late:
+                synced = board.synced[which, layer]
+                for device, taken in reductions.gradients(problem, board, layer).items():
+                    end = int(synced[device]) + later
+                    yield _link_event(name, "collective", device, end - taken, end)
+        if problem.late:
+            yield from self._late()
+
+    def _late(self) -> Iterator[Event]:
+        """Reductions after the backward pass, one after the other up to the update."""
+        problem, board = self.simulation.problem, self.simulation.board
+        ends = [int(end) for end in board.begun]
+        for layer in range(len(self.graph.layers)):  # the last ones first, as the deepest layer's come first
+            for device, taken in reductions.gradients(problem, board, layer).items():
+                yield _link_event(
+                    self.graph.layers[layer].name, "collective", device, ends[device] - taken, ends[device]
+                )
+                ends[device] -= taken
 
 
 def _members(member: Ints, begin: Ints, number: int) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from manyhands.errors import PlanError
 from manyhands.plan.split import Split
 from manyhands.simulate import change as repair
 from manyhands.simulate import play
@@ -19,12 +20,19 @@ class Simulation:
     def __init__(self, problem: Problem, splits: Sequence[Split]) -> None:
         self.problem, self.board = problem, empty_board(problem)
         self._scratch = np.zeros((2, problem.devices), dtype=np.int64)
+        if len(splits) != len(problem.weights):
+            raise PlanError(f"{len(splits)} splits for {len(problem.weights)} layers: give one for each")
         for layer, split in enumerate(splits):
             self._place(layer, split)
         self.step_ns = self.full()
 
     def _place(self, layer: int, split: Split) -> None:
-        devices = np.array(split.devices, dtype=np.int64)
+        most, devices = self.problem.devices, np.array(split.devices, dtype=np.int64)
+        if devices.max() >= most:  # the compiled loops would write beyond their arrays
+            raise PlanError(f"split {split}: device {devices.max()} of {most}, which count from 0")
+        for name, degree in (("sample", split.sample), ("parameter x reduction", split.parameter * split.reduction)):
+            if self.problem.degree[degree] < 0:
+                raise PlanError(f"split {name}={degree}: {most} devices cannot be divided so; use a divisor")
         place(self.board, layer, (split.sample, split.parameter, split.reduction, split.copies), devices)
 
     def full(self) -> int:
