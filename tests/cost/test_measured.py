@@ -1,5 +1,7 @@
 """Costs from a profile."""
 
+from dataclasses import replace
+
 import pytest
 
 from manyhands.cost.measured import Measured, Profile
@@ -55,6 +57,8 @@ def test_gradients_go_over_the_measured_link() -> None:
     assert costs.sync(DENSE, 1, 1) is None
     assert costs.sync(LOSS, 2, 1) is None
     assert Measured(PROFILE, 110).sync(DENSE, 2, 1) is None
+    copied = replace(PROFILE, copy=100)
+    assert Measured(copied, 110, link=link).sync(DENSE, 2, 1) == round((1000 + 440 + 100) / 2)
 
 
 def test_profile_as_json() -> None:

@@ -26,6 +26,7 @@ class Profile:
     layers: Mapping[str, tuple[Pair, ...]]
     rest: tuple[int, ...]  # feed, prepare, loss and all else but the update
     update: int  # of all parameters
+    copy: int = 0  # of all gradients to where they are added up
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -33,7 +34,7 @@ class Profile:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Profile":
         layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
-        return cls(told["ranks"], tuple(told["samples"]), layers, tuple(told["rest"]), told["update"])
+        return cls(told["ranks"], tuple(told["samples"]), layers, tuple(told["rest"]), told["update"], told["copy"])
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class Measured:
         return round(self.profile.update * share / (self.profile.ranks if self.shares_update else 1))
 
     def sync(self, layer: Layer, sample: int, pieces: int) -> int | None:
-        """The layer's share of adding up all gradients at once, as the exchange does it."""
+        """The layer's share of bringing all gradients together and adding them up at once, as the exchange does it."""
         if self.link is None or sample == 1 or not layer.parameters:
             return None
-        whole = self.link.seconds(4 * self.parameters // pieces)
-        return round(1e9 * whole * layer.parameters / self.parameters)
+        whole = 1e9 * self.link.seconds(4 * self.parameters // pieces) + self.profile.copy / pieces
+        return round(whole * layer.parameters / self.parameters)
 
     def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
         item = self.activation_bytes()

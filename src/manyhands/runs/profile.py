@@ -113,7 +113,8 @@ def _mean(ranks: Sequence[Profile]) -> Profile:
         for name in first.layers
     }
     rest = tuple(round(statistics.mean(values)) for values in zip(*(each.rest for each in ranks), strict=True))
-    return Profile(len(ranks), first.samples, layers, rest, round(statistics.mean(each.update for each in ranks)))
+    update, copy = (round(statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy"))
+    return Profile(len(ranks), first.samples, layers, rest, update, copy)
 
 
 def main(folder: Path, rank: int) -> None:

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
+import torch
+from torch import nn
+
 from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batch, Feed
@@ -19,7 +22,7 @@ LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
 WARM = 2
 
-Step = tuple[Passes, int, int]  # layers, the rest, the update
+Step = tuple[Passes, int, int, int]  # layers, the rest, the update, copying gradients
 
 
 def take(config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Callable[[str], None]) -> list[Profile]:
@@ -32,7 +35,8 @@ def take(config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Call
             meet(f"{number}-{samples}")
             found.append(timed(config, alone(plan), dataset, samples))
         layers = {name: tuple(each[0][name] for each in found) for name in found[0][0]}
-        taken.append(Profile(1, tuple(sizes), layers, tuple(each[1] for each in found), found[-1][2]))
+        rest, update, copy = tuple(each[1] for each in found), found[-1][2], found[-1][3]
+        taken.append(Profile(1, tuple(sizes), layers, rest, update, copy))
     return taken
 
 
@@ -61,13 +65,24 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Step:
             trainee.exchange.update()
             updated = time.perf_counter_ns()
             spent = sum(one + two for one, two in layers.values())
-            steps.append((layers, turned - start - spent, updated - turned))
+            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model)))
     steps = steps[WARM:]
     middle = {
         name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))
         for name in steps[0][0]
     }
-    return middle, median([each[1] for each in steps]), median([each[2] for each in steps])
+    rest, update, copy = (median(list(each)) for each in list(zip(*steps, strict=True))[1:])
+    return middle, rest, update, copy
+
+
+def copied(model: nn.Module) -> int:
+    """Nanoseconds in which the gradients go to another place in memory."""
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    places = [torch.empty_like(each) for each in gradients]
+    start = time.perf_counter_ns()
+    for place, gradient in zip(places, gradients, strict=True):
+        place.copy_(gradient)
+    return time.perf_counter_ns() - start
 
 
 def median(values: list[int]) -> int:
