@@ -140,13 +140,11 @@ def test_a_plan_that_does_not_fit_is_not_walked_to(tight: Tight, delta: bool) ->
     assert tight.missing(roomy.splits) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="a start is taken for the best whether it fits or not")
 def test_a_start_that_does_not_fit_is_not_the_answer_where_one_does(tight: Tight) -> None:
     result = search(tight.problem, tight.space, tight.starts, 400)
     assert tight.missing(result.splits) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the first move must fit at once, and the start stays the best")
 def test_a_walk_from_what_does_not_fit_comes_to_what_does(tight: Tight) -> None:
     result = search(tight.problem, tight.space, {"serial": tight.starts["serial"]}, 20_000)
     assert tight.missing(result.splits) == 0

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -28,6 +28,7 @@ class Found:
     proposals: int
     seconds: float
     start: str  # the name of the start from which it was found
+    lacks: int = 0  # bytes by which it does not fit on some device
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def search(
         simulation = Simulation(problem, splits)
         first = np.array([split.devices[0] for split in splits], dtype=np.int64)
         each = proposals // len(starts)
-        step_ns, _, _ = walk(
+        step_ns, lacks = walk(
             problem,
             simulation.board,
             space.ways,
@@ -87,10 +88,10 @@ def search(
             seed + number,
             delta,
         )
-        if best is None or step_ns < best.step_ns:
-            best = Found(_splits(simulation, first), int(step_ns), proposals, 0.0, name)
+        if best is None or (lacks, step_ns) < (best.lacks, best.step_ns):
+            best = Found(_splits(simulation, first), int(step_ns), proposals, 0.0, name, int(lacks))
     assert best is not None
-    return Found(best.splits, best.step_ns, proposals, time.perf_counter() - begun, best.start)
+    return replace(best, seconds=time.perf_counter() - begun)
 
 
 def _splits(simulation: Simulation, first: Ints) -> tuple[Split, ...]:

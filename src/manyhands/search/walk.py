@@ -4,6 +4,8 @@ A step proposes another split for one layer, or one split for a run of neighbour
 that is faster, or else with a chance that falls with the loss and with the time that the walk has left:
 
     chance = exp(-loss / temperature)        loss: share of the step's time
+
+A plan that does not fit in memory is left for any that lacks less, and taken from no other.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -19,7 +21,7 @@ LONGEST_RUN = 6  # layers that are changed at once
 
 @compiled
 def walk(problem, board, ways, starts, limits, first, proposals, hot, cold, seed, delta):
-    """Walk from the plan on the board; the best time, and what the walk saw.
+    """Walk from the plan on the board; the best time, and the bytes that the best plan lacks on some device.
 
     ways[starts[l]:starts[l + 1]] are the degrees to which layer l can be cut, limits[l] the most of each; first[l] is
     the device on which its parts begin, and in the end holds the best plan's, as the board does.
@@ -29,7 +31,8 @@ def walk(problem, board, ways, starts, limits, first, proposals, hot, cold, seed
     tally = np.zeros((2, devices), dtype=np.int64)
     used = _memory(problem, board)
     now = full(problem, board, tally)
-    best, best_at, accepted = now, 0, 0
+    lacks = max(used.max() - problem.capacity, 0)
+    best, best_lacks = now, lacks
     degrees = np.empty((layers, 4), dtype=np.int64)
     for layer in range(layers):
         degrees[layer] = _degrees(board, layer)
@@ -48,21 +51,20 @@ def walk(problem, board, ways, starts, limits, first, proposals, hot, cold, seed
         for layer in range(low, high):
             if changed[layer]:
                 _put(problem, board, used, layer, wanted, begin)
-        new = 2 * now
-        if used.max() <= problem.capacity or used.max() <= 0:
+        new_lacks = max(used.max() - problem.capacity, 0)
+        if new_lacks <= lacks:
             new = change(problem, board, changed, tally) if delta else full(problem, board, tally)
-        loss = (new - now) / now
-        temperature = hot * (cold / hot) ** (number / proposals)
-        if used.max() <= problem.capacity and (loss <= 0 or np.random.random() < np.exp(-loss / temperature)):
-            accepted += 1
-            now = new
-            for layer in range(low, high):
-                if changed[layer]:
-                    degrees[layer], first[layer] = wanted, begin
-            if new < best:
-                best, best_at = new, number + 1
-                best_degrees[:], best_first[:] = degrees, first
-            continue
+            loss = (new - now) / now
+            temperature = hot * (cold / hot) ** (number / proposals)
+            if new_lacks < lacks or loss <= 0 or np.random.random() < np.exp(-loss / temperature):
+                now, lacks = new, new_lacks
+                for layer in range(low, high):
+                    if changed[layer]:
+                        degrees[layer], first[layer] = wanted, begin
+                if lacks < best_lacks or (lacks == best_lacks and new < best):
+                    best, best_lacks = new, lacks
+                    best_degrees[:], best_first[:] = degrees, first
+                continue
         board.which[:], board.later[:], board.edge[:] = which, later, edge
         for layer in range(low, high):
             if changed[layer]:
@@ -70,7 +72,7 @@ def walk(problem, board, ways, starts, limits, first, proposals, hot, cold, seed
     first[:] = best_first
     for layer in range(layers):
         _put(problem, board, used, layer, best_degrees[layer], first[layer])
-    return best, best_at, accepted
+    return best, best_lacks
 
 
 @compiled
