@@ -79,6 +79,28 @@ def scaling() -> dict[str, Any]:
     return {"study": "scaling", "title": "Scaling", "plot": "scaling", "measure": "samples_per_s", "fits": fits}
 
 
+def simulated() -> dict[str, Any]:
+    """What is different about a study that trains nothing: two grids with names, and exact rows."""
+    rows = [
+        {
+            **ROWS[2],
+            "label": f"{line}, batch {batch}, {plan}",
+            "cell": {"line": line, "data.name": line.lower(), "train.batch_size": batch, "plan": plan},
+            "samples_per_s": {"mean": 100.0 * batch, "std": 0.0},
+            "n": 1,
+            "failed": None,
+            "runs": [],
+            "extra": {"step ms": 10.0, "found": "owt:4" if plan == "auto" else None},
+        }
+        for line in ("Small", "Large")
+        for batch in (32, 64)
+        for plan in ("serial", "auto")
+    ]
+    axes = ["line", "data.name", "train.batch_size", "plan"]
+    about = {"by": "simulation", "versions": {"numba": "1.2"}, "published": [], "left_out": []}
+    return {**about, "plot": "line", "measure": "samples_per_s", "axes": axes, "rows": rows}
+
+
 def learning_rates() -> dict[str, Any]:
     """What is different about a study over numbers."""
     rows = [

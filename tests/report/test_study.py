@@ -87,6 +87,29 @@ def test_a_line_over_numbers_for_each_value_of_the_second_axis(tmp_path: Path) -
     assert chart.series[1].error == (0.002, 0.002, 0.002)
 
 
+def test_a_chart_for_each_grid_that_has_a_name(tmp_path: Path) -> None:
+    charts = drawn(read(tmp_path, **fake_study.simulated()))
+    assert [*charts] == ["Small", "Large"]
+    assert len({chart.name for chart in charts.values()}) == 2
+    chart = charts["Small"]
+    assert chart.x.title == "train.batch_size"
+    assert [(series.name, series.x, series.y) for series in chart.series if series.look == "line"] == [
+        ("serial", (32.0, 64.0), (3200.0, 6400.0)),
+        ("auto", (32.0, 64.0), (3200.0, 6400.0)),
+    ]
+
+
+def test_a_study_without_runs(tmp_path: Path) -> None:
+    study = read(tmp_path, **fake_study.simulated())
+    table = of_study(study)
+    assert table.columns == ("case", "samples a second", "step ms", "found")
+    assert table.lines[1] == ("Small, batch 32, auto", "3,200", "10", "owt:4")
+    found = checked(gather([tmp_path], "manyhands report ."))
+    for words in ("Predicted by simulation: nothing was trained", "numba 1.2", "Small, batch 32, auto"):
+        assert words in found.text
+    assert "Machine and versions" not in found.text
+
+
 def test_lines_over_what_is_no_number_are_bars(tmp_path: Path) -> None:
     assert drawn(read(tmp_path, plot="line"))["seconds of training"].look == "bars"
 

@@ -72,6 +72,45 @@ def test_lines_that_rise() -> None:
     assert "it needs two lines" in finding(claims, lines(1.9)[:3])
 
 
+def test_pairs() -> None:
+    def cells(*speeds: float, std: float = 0.0, exact: bool = False) -> list[dict[str, Any]]:
+        plans = [(batch, plan) for batch in (8, 16) for plan in ("serial", "data:2", "data:4")]
+        return [
+            {
+                "label": f"{plan}, {batch}",
+                "n": 1 if exact else 4,
+                "exact": exact,
+                "cell": {"train.batch_size": batch, "plan": plan, "line": "one"},
+                "samples_per_s": {"mean": speed, "std": std},
+            }
+            for (batch, plan), speed in zip(plans, speeds, strict=True)
+        ]
+
+    base = {"measure": "samples_per_s", "axis": "plan", "these": ["serial"], "those": ["data:2", "data:4"]}
+    claims = claim("paired", **base, above=1, there=3)
+    assert "holds here: 2.00 times with batch 8, 1.50 times with batch 16 (there 3 times)." in finding(
+        claims, cells(4, 1, 2, 3, 2, 1, exact=True)
+    )
+    assert "does not hold here: 0.50 ± 0.01 times with batch 8" in finding(claims, cells(1, 2, 1, 1, 2, 2, std=0.05))
+    some = finding(claims, cells(4, 1, 2, 1, 2, 1))
+    assert "holds here in 1 of 2 cases: 2.00 times with batch 8; in the others 0.50 times with batch 16 (th" in some
+    assert "cannot be told from noise here" in finding(claims, cells(1, 1, 1, 1, 1, 1, std=0.5))
+    assert "holds here: 1.00 times" in finding(claim("paired", **base, least=1), cells(1, 1, 1, 1, 1, 1))
+    kept = claim("paired", **base, above=1, where={"train.batch_size": [8], "line": ["one"]})
+    assert "holds here: 4.00 times." in finding(kept, cells(4, 1, 1, 1, 2, 2))
+    assert "it needs serial beside data:2 or data:4" in finding(claims, cells(1, 1, 1, 1, 1, 1)[:1])
+
+
+def test_many_pairs_are_told_by_the_least_and_the_greatest() -> None:
+    rows = [
+        {"label": "x", "n": 4, "cell": {"plan": plan, "b": batch}, "train_seconds": {"mean": seconds, "std": 0.0}}
+        for batch in range(1, 9)
+        for plan, seconds in (("full", 4.0 * batch), ("delta", 1.0))
+    ]
+    claims = claim("paired", axis="plan", these=["full"], those=["delta"], above=1)
+    assert "holds here: from 4.00 times with 1 to 32.00 times with 8." in finding(claims, rows)
+
+
 def test_words() -> None:
     assert finding([], []) == "The source claims nothing that could be tested."
     two = [*claim("all above", above=0, ours=True), *claim("all above", above=0)]

@@ -12,6 +12,7 @@ from manyhands.runs.config import Config
 
 STUDIES = {
     "affinity",
+    "alexnet-methods",
     "backends",
     "batch-sizes",
     "compression",
@@ -21,9 +22,12 @@ STUDIES = {
     "learning-rates",
     "optimizers",
     "scaling",
+    "search-time",
     "sensitivity",
     "serial-vs-parallel",
 }
+
+PAIR = ("these", "those")
 
 
 def test_every_study_is_shipped() -> None:
@@ -41,12 +45,20 @@ def test_a_shipped_recipe(name: str) -> None:
     for claim in found.claims:
         assert claim["kind"] in finding.KINDS
         assert claim["words"]
-    for full in (False, True):
-        labels = [case.label for case in found.cases(full, found.config(full, {}))]
+    every = {full: found.cases(full, found.config(full, {})) for full in (False, True)}
+    for cases in every.values():
+        labels = [case.label for case in cases]
         assert len(set(labels)) == len(labels) > 1
         for named in (each for claim in found.claims for key in ("of", "over") for each in claim.get(key, ())):
             assert named in labels, f"a claim names '{named}'"
-        assert {row["label"] for row in found.published} <= set(labels)
+    both = [case for cases in every.values() for case in cases]
+    assert {row["label"] for row in found.published} <= {case.label for case in both}
+    for claim in found.claims:
+        for key, values in (
+            *claim.get("where", {}).items(),
+            *((claim.get("axis"), claim.get(key, ())) for key in PAIR),
+        ):
+            assert set(values) <= {case.values.get(key) for case in both}, f"a claim names {values}"
     assert found.config(False, {}) != found.config(True, {}) or found.varied(False) != found.varied(True)
 
 
@@ -91,6 +103,29 @@ def test_several_grids() -> None:
     assert labels(lined) == ["small, data:1", "small, data:2"]
 
 
+def test_a_line_stands_for_what_has_one_value_along_it() -> None:
+    found = made(
+        '[[grids]]\nline = "small"\nmodel.depth = 2\ntrain.batch_size = [8, 16]\n'
+        '[[full.grids]]\nline = "large"\nmodel.depth = 3\ntrain.batch_size = [8, 16]'
+    )
+    assert labels(found) == ["small, batch 8", "small, batch 16"]
+    cells = found.cells(full=True)
+    assert [cell["line"] for cell in cells] == ["small", "small", "large", "large"]
+    assert recipe.telling(cells) == {"line", "train.batch_size"}
+    assert recipe.telling(cells[:2]) == {"train.batch_size"}
+
+
+def test_a_plan_of_its_own() -> None:
+    table = '[plans.apart]\naxes = ["serial"]\nlayers = [{ name = "pool*", devices = [1] }]\n'
+    found = made(f'options = "precision=fp32"\n{table}[axes]\nplan = ["serial", "apart"]')
+    serial, apart = found.cases(False, Config())
+    assert (serial.label, apart.label) == ("serial", "apart")
+    assert [str(case.plan) for case in (serial, apart)] == ["serial,precision=fp32"] * 2
+    assert [(named.name, named.split.devices) for named in apart.plan.layers] == [("pool*", (1,))]
+    with pytest.raises(InputError, match=r"recipe mine: plans\.apart: unknown key 'layer'"):
+        made(table.replace("layers", "layer") + '[axes]\nplan = ["apart"]')
+
+
 def test_what_is_one_value_is_not_named() -> None:
     found = made('[[grids]]\nmodel.name = "mlp"\noptim.lr = [0.1, 0.2]\n"plan.precision" = ["fp32"]')
     assert labels(found) == ["lr 0.1", "lr 0.2"]
@@ -111,6 +146,15 @@ def test_axes_by_size() -> None:
         ('repeats = "many"', "repeats=many"),
         ('design = "gird"', "design=gird: did you mean 'grid'?"),
         ('plot = "pie"', "plot=pie: Allowed: bars"),
+        ('by = "simulating"', "by=simulating: did you mean 'simulation'?"),
+        ('by = "search"\ndesign = "optuna"\ntrials = 2', "by=search does not go with design=optuna"),
+        ('by = "search"\n[base]\nmachine = "p100x4"', "unknown machine 'p100x4': did you mean 'p100x4-ib'"),
+        ('by = "search"\n[axes]\ndevices = [0]', "devices=0: it must be at least 1"),
+        ('by = "search"\n[axes]\ndevices = [2.5]', "devices=2.5: a whole number"),
+        ('by = "search"\n[axes]\nsimulator = ["deltas"]', "simulator=deltas: did you mean 'delta'"),
+        ("[axes]\ndevices = [4]", "unknown axis 'devices'"),
+        ('[base]\nmachine = "h200"', "unknown key 'machine'"),
+        ("plans = 3", "plans is 3; tables such as"),
         ('design = "optuna"\n[axes]\noptim.lr = [1]', "trials=0: a whole number"),
         ("[axes]\ntides = [1]", "unknown axis 'tides'"),
         ("[axes]\noptim.lr = []", "axis optim.lr=\\[\\]: a list of values is needed"),

@@ -12,6 +12,7 @@ from manyhands.files import make_folder
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse, write
+from manyhands.progress import say
 
 if TYPE_CHECKING:
     from manyhands.runs.find import Answer
@@ -87,7 +88,8 @@ def _described(
     from manyhands.runs.simulated import Simulator
 
     simulator = Simulator.of(order, machine)
-    count = devices if devices is not None else simulator.cluster.devices
+    count = simulator.cluster.of(devices if devices is not None else simulator.cluster.devices).devices
+    say(f"searching on {count} devices of {machine}")
     planned = plan_on(simulator, auto, order.train.batch_size, count, budget, order.train.seed)
     write(planned.best.plan, out)
     told = rows(planned.best)

@@ -11,13 +11,23 @@ from manyhands.runs import recipe as recipes
 from manyhands.runs import study as studies
 from manyhands.runs.config import read_settings
 
+SEVERAL = {"training": "trainings", "simulation": "simulations", "search": "searches"}
+# What every study may have: its column, digits, what it is multiplied by, and its unit.
+MEASURES = {
+    "train_seconds": ("seconds", 2, 1.0, ""),
+    "samples_per_s": ("samples/s", 0, 1.0, ""),
+    "test_accuracy": ("accuracy", 2, 100.0, " %"),
+}
+
 
 def study(
     name: Annotated[str | None, typer.Argument(help="Which study, or your own recipe.toml; left out: a list.")] = None,
     full: Annotated[bool, typer.Option("--full", help="As large as the source has it; default: minutes.")] = False,
-    repeats: Annotated[str | None, typer.Option("--repeats", metavar="N", help="Trainings of each cell.")] = None,
+    repeats: Annotated[
+        str | None, typer.Option("--repeats", metavar="N", help="Trainings, or searches, of each cell.")
+    ] = None,
     settings: options.Set = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the trainings and their time.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the cells and their time.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="One cell, two steps: does it run here?")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder for the runs; one begun before is finished.")
@@ -59,7 +69,7 @@ def _list() -> None:
 
 
 def _plan(told: dict[str, Any]) -> None:
-    """The list of trainings, and the time that they will take."""
+    """The list of what would be done, and the time that it will take."""
     if output.wants_json():
         output.emit(told)
         return
@@ -67,19 +77,24 @@ def _plan(told: dict[str, Any]) -> None:
         [each["label"], str(each["repeat"] + 1), each["plan"], output.number(each["seconds"], 1)]
         for each in told["cells"]
     ]
-    output.table(["training", "repeat", "plan", "seconds, about"], lines)
+    output.table([told["by"], "repeat", "plan", "seconds, about"], lines)
     _say_left_out(told["left_out"])
     seconds = told["estimated_seconds"]
     about = "unknown" if seconds is None else f"{seconds / 60:.1f} minutes" if seconds > 90 else f"{seconds:.0f} s"
-    print(f"{len(lines)} trainings, about {about}, told from {told['estimated_from']}")
+    print(f"{len(lines)} {SEVERAL[told['by']]}, about {about}, told from {told['estimated_from']}")
 
 
 def show(result: dict[str, Any]) -> None:
     """Our table with the published figures beside, then what it comes to."""
     there = {row["label"]: row for row in result["published"]}
     extras = list(result["rows"][0]["extra"])
-    columns = ["", "seconds", "samples/s", "accuracy", "n", *extras, *(["published"] if there else [])]
-    lines = [[*_row(row, extras), *([_published(there.get(row["label"]))] if there else [])] for row in result["rows"]]
+    measures = [name for name in MEASURES if any(row[name] for row in result["rows"])]
+    count = [] if result["by"] == "simulation" else ["n"]
+    columns = ["", *(MEASURES[name][0] for name in measures), *count, *extras, *(["published"] if there else [])]
+    lines = [
+        [*_row(row, measures, count, extras), *([_published(there.get(row["label"]))] if there else [])]
+        for row in result["rows"]
+    ]
     ours = {row["label"] for row in result["rows"]}
     lines += [
         [label, "not here", *[""] * (len(columns) - 3), _published(row)]
@@ -99,7 +114,7 @@ def show(result: dict[str, Any]) -> None:
     for row in result["rows"]:
         if row["failed"]:
             print(f"{row['label']} failed: {row['failed']}")
-    print(f"differs: {result['differs']}\nfinding: {result['finding']}\nrun folders: {result['out']}")
+    print(f"differs: {result['differs']}\nfinding: {result['finding']}\nfolder: {result['out']}")
 
 
 def _say_left_out(left_out: list[dict[str, Any]]) -> None:
@@ -110,27 +125,33 @@ def _say_left_out(left_out: list[dict[str, Any]]) -> None:
         print(f"left out: {'; '.join(labels)}: {reason}")
 
 
-def _row(row: dict[str, Any], extras: list[str]) -> list[str]:
+def _row(row: dict[str, Any], measures: list[str], count: list[str], extras: list[str]) -> list[str]:
     if not row["n"]:
-        return [row["label"], "failed", "", "", "0", *("" for _ in extras)]
+        return [row["label"], *["failed", "", ""][: len(measures)], "0", *("" for _ in extras)]
     alone = row["n"] == 1
     return [
         row["label"],
-        _spread(row["train_seconds"], 2, alone=alone),
-        _spread(row["samples_per_s"], alone=alone),
-        _spread(row["test_accuracy"], 2, 100, alone=alone) + " %",
-        str(row["n"]),
+        *(_spread(row[name], *MEASURES[name][1:], alone=alone) for name in measures),
+        *(str(row[name]) for name in count),
         *(_spread(row["extra"][name], 2, alone=alone) for name in extras),
     ]
 
 
-def _spread(value: dict[str, float] | float | None, digits: int = 0, scale: float = 1.0, alone: bool = False) -> str:
-    """A number, or a mean with its deviation where there are several."""
-    if value is None:
-        return "–"
+def _spread(
+    value: dict[str, float] | float | str | None,
+    digits: int = 0,
+    scale: float = 1.0,
+    unit: str = "",
+    alone: bool = False,
+) -> str:
+    """A number, or a mean with its deviation where there are several; words as they are."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    if isinstance(value, int):
+        return f"{value:,}"
     mean, std = (value["mean"], value["std"]) if isinstance(value, dict) else (value, None)
     deviation = "" if std is None or alone else f" ± {scale * std:,.{digits}f}"
-    return f"{scale * mean:,.{digits}f}{deviation}"
+    return f"{scale * mean:,.{digits}f}{deviation}{unit}"
 
 
 def _published(row: dict[str, Any] | None) -> str:

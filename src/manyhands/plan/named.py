@@ -3,7 +3,7 @@
 In a plan file, where later entries win:
 
     [[layers]]
-    name = "dense_*"          # a layer, one that was joined into it, or a pattern of their names
+    name = "dense_*"          # a layer or a pattern of names; one of several that are joined is then split apart
     parameter = 4             # beside it sample, reduction and copies; 1 where they are left out
     devices = [0, 1, 2, 3]    # of the parts, samples counted slowest; the first ones where they are left out
 """

@@ -6,7 +6,7 @@ from manyhands.report import summary
 from manyhands.report.html import Html, fill, join, paragraph
 from manyhands.report.means import Mean, number, spread, times, within_noise
 from manyhands.report.report import Report
-from manyhands.report.study import LESS_IS_BETTER, Study, called, said
+from manyhands.report.study import LESS_IS_BETTER, SIMULATION, Study, called, said
 from manyhands.report.summary import Row, setting
 
 LONG = 120  # letters of a headline, from which it is set smaller
@@ -20,7 +20,7 @@ Note = tuple[bool, str]  # whether it is a warning, and the sentence
 def head(report: Report) -> Html:
     """The headline, what was compared, the numbers that matter, and what to know before quoting them."""
     lines = headlines(report)
-    several = f"{len(lines)} {'studies' if report.studies else 'tasks'}, {_count(report)}"
+    several = ", ".join(filter(None, (f"{len(lines)} {'studies' if report.studies else 'tasks'}", _count(report))))
     first = lines[0] if len(lines) == 1 else several
     points = join(fill("<li>$line</li>", line=line) for line in lines)
     return fill(
@@ -65,6 +65,8 @@ def what(report: Report) -> str:
 
 def _count(report: Report) -> str:
     runs = sum(len(row.runs) for row in report.rows)
+    if not runs:
+        return ""
     return f"{runs:,} {'run' if runs == 1 else 'runs'}"
 
 
@@ -165,6 +167,9 @@ def _study_notes(study: Study) -> Iterator[Note]:
     best = study.best
     value = best.value(study.measure) if best else None
     if value is None:
+        return
+    if study.by == SIMULATION:
+        yield True, "Predicted by simulation: nothing was trained, and what a real machine does may differ."
         return
     if value.n < 2:
         yield True, "Single runs: how much the numbers scatter from run to run is not known."

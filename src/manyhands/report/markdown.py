@@ -30,8 +30,9 @@ def _blocks(report: Report) -> Iterator[str]:
         yield "± is the sample deviation over n runs; samples/s leaves out the first steps, which warm up."
         yield from (f"- {plain(row.label)} failed: {plain(error)}" for row in report.rows for error in row.errors)
     said = {study.here for study in report.studies}
-    facts = sections.machine(report.rows).items()
-    yield "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts if fact not in said)
+    if report.rows:
+        facts = sections.machine(report.rows).items()
+        yield "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts if fact not in said)
     yield _code(sections.commands(report))
 
 
@@ -44,6 +45,7 @@ def _study(study: Study, alone: bool) -> Iterator[str]:
         "Published on": study.there,
         "Here": study.here,
         "Used": study.used,
+        "Versions": None if study.has_runs else study.versions,
         "Differs from the source in": study.differs,
     }
     yield "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts.items() if fact)

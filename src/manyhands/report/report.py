@@ -56,11 +56,14 @@ class Report:
     @cached_property
     def drawn(self) -> Drawn:
         """All charts: made once, since they read the metrics of every run."""
+        studies = tuple(study_charts.panel(each) for each in self.studies)
+        if not self.rows:
+            return Drawn(studies, (), None, None, ())
         timeline, unreadable = timelines.panel(self.rows)
         tradeoff = charts.tradeoff(self.rows)
         timed = fastest_run(self.rows)
         return Drawn(
-            studies=tuple(study_charts.panel(each) for each in self.studies),
+            studies=studies,
             runs=(charts.speed(self.rows), *learning.panels(self.rows), *([tradeoff] if tradeoff else [])),
             timeline=timeline,
             layers=charts.layers(timed.record["layers"]) if timed else None,
@@ -86,7 +89,7 @@ def gather(paths: Sequence[Path], command: str) -> Report:
         runs.update((run.folder.resolve(), run) for run in found)
         studies.update((each.folder.resolve(), each) for each in told)
         damaged.update((folder, reason) for folder, reason in (*unreadable, *untold))
-    if not runs:
+    if not runs and not studies:
         said = "; ".join(f"{folder.name}: {reason}" for folder, reason in list(damaged.items())[:3])
         where = ", ".join(map(str, paths))
         raise InputError(

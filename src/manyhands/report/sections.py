@@ -28,9 +28,16 @@ MOST_COMMANDS = 20
 
 def of(report: Report, panels: Panels) -> Iterator[Section]:
     """All parts, in their order; one that has nothing to show is left out."""
-    rows, drawn = report.rows, report.drawn
-    for study, panel in zip(report.studies, drawn.studies, strict=True):
+    for study, panel in zip(report.studies, report.drawn.studies, strict=True):
         yield study_sections.of(study, panel, panels, alone=len(report.studies) == 1)
+    if report.rows:
+        yield from _runs(report, panels)
+    yield _again(report)
+
+
+def _runs(report: Report, panels: Panels) -> Iterator[Section]:
+    """What runs tell; studies that were simulated have none."""
+    rows, drawn = report.rows, report.drawn
     yield _results(rows, None if report.studies else summary.winner(rows))
     yield section("Speed and learning", _grid(drawn.runs, panels))
     if drawn.timeline:
@@ -44,7 +51,6 @@ def of(report: Report, panels: Panels) -> Iterator[Section]:
     yield from plan_sections.trials(rows)
     names = ", ".join(run.name for row in rows for run in row.runs)
     yield section("Machine and versions", facts({**machine(rows), "runs": names}))
-    yield _again(report)
 
 
 def _grid(several: Sequence[Panel], panels: Panels) -> Html:

@@ -9,13 +9,15 @@ from typing import Any
 from manyhands.report.means import Mean, brief, spread
 
 FILE = "study.json"
+TRAINING, SIMULATION = "training", "simulation"  # how rows came about
 MOST_BYTES = 16_000_000
+WRONG = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError)  # what a file raises that is none
 MEASURES = {
     "samples_per_s": "samples a second",
     "train_seconds": "seconds of training",
     "test_accuracy": "test accuracy",
 }
-LESS_IS_BETTER = ("train_seconds",)
+LESS_IS_BETTER = ("train_seconds", "seconds")
 Value = Mean | float | str | None
 
 
@@ -57,10 +59,12 @@ class Study:
     name: str
     title: str
     source: str
+    by: str  # training, simulation or search
     command: str
     used: str | None
     here: str
     there: str
+    versions: str
     axes: tuple[str, ...]
     plot: str
     measure: str
@@ -70,6 +74,11 @@ class Study:
     left_out: Mapping[str, tuple[str, ...]]  # by the reason, what is
     differs: str
     finding: str
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether its cells were trained, so that runs tell more of them."""
+        return self.by == TRAINING
 
     @property
     def best(self) -> StudyRow | None:
@@ -106,7 +115,7 @@ def find(parent: Path) -> tuple[list[Study], list[tuple[Path, str]]]:
     for path in sorted({*parent.glob(FILE), *parent.glob(f"*/{FILE}"), *parent.glob(f"*/*/{FILE}")}):
         try:
             studies.append(read(path))
-        except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
+        except WRONG as error:
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             damaged.append((path.parent, f"{FILE} cannot be read ({said[:200]})"))
     return studies, damaged
@@ -116,18 +125,25 @@ def read(path: Path) -> Study:
     """A study; the ordinary errors of a wrong type or a missing key where it is none."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"over {MOST_BYTES / 1e6:.0f} MB")
-    told: dict[str, Any] = json.loads(path.read_bytes())
+    return of(path.parent, path.read_bytes())
+
+
+def of(folder: Path, content: bytes) -> Study:
+    """A study from what its file holds."""
+    told: dict[str, Any] = json.loads(content)
     json.dumps(told, ensure_ascii=False).encode()  # half characters can be written nowhere
     hardware = told.get("hardware") or {}
     return Study(
-        folder=path.parent,
+        folder=folder,
         name=str(told["study"]),
         title=str(told.get("title") or told["study"]),
         source=str(told.get("source") or ""),
+        by=str(told.get("by") or TRAINING),
         command=str(told.get("command") or ""),
         used=str(told["used"]) if told.get("used") else None,
         here=str(hardware.get("here") or "–"),
         there=str(hardware.get("published") or "–"),
+        versions=", ".join(f"{name} {version}" for name, version in (told.get("versions") or {}).items()),
         axes=tuple(map(str, told.get("axes") or ())),
         plot=str(told.get("plot") or "none"),
         measure=str(told.get("measure") or "samples_per_s"),

@@ -7,13 +7,13 @@ from dataclasses import replace
 from manyhands.report.bars import Bar, bars
 from manyhands.report.chart import Axis, Chart, Panel, Series
 from manyhands.report.colours import BRIGHT, FIRST, REFERENCE, places
+from manyhands.report.means import Mean
 from manyhands.report.study import MEASURES, Fit, Study, StudyRow, called, is_share, said
 
 MOST_BARS = 40
 FIT_POINTS = 40  # of the drawn law
 MOST_TICKS = 16
-
-Lines = dict[str, list[tuple[float, StudyRow]]]
+GRID = "line"  # the axis that names the grids of a study
 
 
 def panel(study: Study) -> Panel | None:
@@ -22,11 +22,12 @@ def panel(study: Study) -> Panel | None:
         return None
     if study.plot == "scaling" and study.fits:
         return Panel("Scaling", {"speed-up": speedup(study), "efficiency": efficiency(study)}, _told(study.fits))
-    lines = _lines(study) if study.plot == "line" else {}
     known = [name for name in (study.measure, *MEASURES) if any(row.value(name) for row in study.rows)]
-    charts = {called(name): line(study, name, lines) if lines else by_case(study, name) for name in known}
+    if study.plot == "line" and (along := _along(study)):
+        return Panel(study.title, _lines(study, along, known)) if known else None
+    charts = {called(name): by_case(study, name) for name in known}
     cut = f"The first {MOST_BARS} of {len(study.rows)}; the table has all."
-    return Panel(study.title, charts, cut if len(study.rows) > MOST_BARS and not lines else "") if charts else None
+    return Panel(study.title, charts, cut if len(study.rows) > MOST_BARS else "") if charts else None
 
 
 def by_case(study: Study, measure: str) -> Chart:
@@ -45,45 +46,63 @@ def _words(row: StudyRow, measure: str) -> str:
     return said(measure, value)
 
 
-def _title(study: Study, measure: str) -> str:
-    return f"{study.title}: {called(measure)}"
+def _title(study: Study, measure: str, grid: str = "") -> str:
+    return f"{study.title}{f', {grid}' if grid else ''}: {called(measure)}"
 
 
-def _name(study: Study, measure: str) -> str:
+def _name(study: Study, *parts: str) -> str:
     """The name of a chart's files."""
-    return "-".join(re.findall(r"\w+", f"study {study.name} {measure}".lower()))[:80]
+    return "-".join(re.findall(r"\w+", " ".join(("study", study.name, *parts)).lower()))[:80]
 
 
-def line(study: Study, measure: str, lines: Lines) -> Chart:
-    """A line over the numbers of the first axis for each value of the others."""
+def _along(study: Study) -> str | None:
+    """The axis over which lines go: the first that has numbers alone, and several of them if there is such a one."""
+    numbers = {axis: {_number(row.cell.get(axis)) for row in study.rows} for axis in study.axes}
+    known = [axis for axis, values in numbers.items() if None not in values]
+    several = [axis for axis in known if len(numbers[axis]) > 1]
+    return next(iter(several), study.axes[0] if study.axes[0] in known else None) if study.axes else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _lines(study: Study, along: str, measures: Sequence[str]) -> dict[str, Chart]:
+    """A chart a measure; where grids have names, a chart a grid, of the study's own measure."""
+    if GRID not in study.axes:
+        return {called(name): line(study, name, along, study.rows) for name in measures}
+    grids: dict[str, list[StudyRow]] = {}
+    for row in study.rows:
+        grids.setdefault(row.cell.get(GRID, study.title), []).append(row)
+    return {grid: line(study, measures[0], along, rows, grid) for grid, rows in grids.items()}
+
+
+def line(study: Study, measure: str, along: str, rows: Sequence[StudyRow], grid: str = "") -> Chart:
+    """A line over the numbers of one axis for each value of the others."""
+    others = [axis for axis in study.axes if axis != along and len({row.cell.get(axis) for row in rows}) > 1]
+    lines: dict[str, list[tuple[float, Mean, str]]] = {}
+    for row in rows:
+        label = ", ".join(row.cell[name] for name in others if name in row.cell) or study.title
+        if value := row.value(measure):
+            lines.setdefault(label, []).append((float(row.cell[along]), value, said(measure, value)))
     series = []
     for place, (label, points) in enumerate(lines.items()):
-        known = [(at, value) for at, row in points if (value := row.value(measure))]
-        x, y = tuple(at for at, _ in known), tuple(value.mean for _, value in known)
-        colour, words = FIRST + place % BRIGHT, tuple(said(measure, value) for _, value in known)
-        error = tuple(value.std for _, value in known) if any(value.n > 1 for _, value in known) else ()
+        x, values, words = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+        y, colour = tuple(value.mean for value in values), FIRST + place % BRIGHT
+        error = tuple(value.std for value in values) if any(value.n > 1 for value in values) else ()
         series += [
             Series(label, colour, "line", x, y, family=label),
             Series(label, colour, "points", x, y, error, words=words, family=label, listed=False, symbol=place),
         ]
     numbers = sorted({at for each in series for at in each.x})
-    along = Axis(study.axes[0], log=all(at > 0 for at in numbers), ticks=tuple(numbers[:MOST_TICKS]))
-    axes = along, Axis(called(measure), percent=is_share(measure))
-    return Chart(_name(study, measure), _title(study, measure), *axes, tuple(series))
-
-
-def _lines(study: Study) -> Lines:
-    """The rows along each line, sorted by the number on the first axis; none when that is no number."""
-    first, others = study.axes[:1], study.axes[1:]
-    lines: Lines = {}
-    for row in study.rows:
-        try:
-            at = float(row.cell[first[0]])
-        except (IndexError, KeyError, ValueError):
-            return {}
-        label = ", ".join(row.cell[name] for name in others if name in row.cell) or study.title
-        lines.setdefault(label, []).append((at, row))
-    return {label: sorted(points, key=lambda point: point[0]) for label, points in lines.items()}
+    axes = (
+        Axis(along, log=all(at > 0 for at in numbers), ticks=tuple(numbers[:MOST_TICKS])),
+        Axis(called(measure), percent=is_share(measure)),
+    )
+    return Chart(_name(study, measure, grid), _title(study, measure, grid), *axes, tuple(series))
 
 
 def speedup(study: Study) -> Chart:

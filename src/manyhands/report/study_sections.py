@@ -15,6 +15,7 @@ def of(study: Study, panel: Panel | None, panels: Panels, alone: bool) -> Sectio
         "here": study.here,
         "published on": study.there,
         "used": study.used,
+        "versions": None if study.has_runs else study.versions,
         "differs from the source in": study.differs,
         "found": None if alone else study.finding,
     }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manyhands.report.means import number, spread
-from manyhands.report.study import Study, StudyRow, Value, called, said
+from manyhands.report.study import SIMULATION, Study, StudyRow, Value, called, said
 from manyhands.report.summary import Row, tasks
 
 UNKNOWN = "–"
@@ -65,8 +65,17 @@ def of_study(study: Study) -> Table:
     measures = [name for name in _measures(study) if any(row.value(name) for row in study.rows)]
     extras = [name for name in dict.fromkeys(key for row in study.rows for key in row.extra) if name not in measures]
     printed = dict.fromkeys(key for row in study.published for key in row if key != "label")
-    over_first = ["speed-up"] if "speed-up" not in extras else []  # a study may have one of its own
-    columns = ["case", *map(called, measures), *over_first, *extras, "n", *(f"published: {name}" for name in printed)]
+    # A study may have a speed-up of its own, and what is simulated is not done n times.
+    over_first = ["speed-up"] if "speed-up" not in extras and study.has_runs else []
+    count = [] if study.by == SIMULATION else ["n"]
+    columns = [
+        "case",
+        *map(called, measures),
+        *over_first,
+        *extras,
+        *count,
+        *(f"published: {name}" for name in printed),
+    ]
     published = {str(row.get("label", UNKNOWN)): row for row in study.published}
     ours = {row.label for row in study.rows}
     lines = [
@@ -75,7 +84,7 @@ def of_study(study: Study) -> Table:
             *(_cell(row, name) for name in measures),
             *(UNKNOWN if row.speedup is None else f"{row.speedup:.2f}x" for _ in over_first),
             *(said(name, row.extra.get(name)) for name in extras),
-            "failed" if row.failed and not row.n else str(row.n),
+            *("failed" if row.failed and not row.n else str(row.n) for _ in count),
             *_printed(published.get(row.label, {}), printed),
         )
         for row in study.rows

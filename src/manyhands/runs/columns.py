@@ -1,4 +1,4 @@
-"""Columns: what a study derives from its runs beside time and accuracy, by name, for `columns` in a recipe."""
+"""Columns: what a study tells of its cells beside time and accuracy, by name, for `columns` in a recipe."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -71,6 +71,33 @@ def backward(row: Row, rows: Sequence[Row]) -> dict[str, float] | None:
     return row["backward"]  # type: ignore[no-any-return]
 
 
+def over_serial(row: Row, rows: Sequence[Row]) -> float | None:
+    """Samples a second over those of one device, all else being the same."""
+    base = _with(row, rows, "plan", "serial")
+    return float(row["samples_per_s"]["mean"] / base["samples_per_s"]["mean"]) if base else None
+
+
+def full_beside(row: Row, rows: Sequence[Row]) -> float | None:
+    """Seconds of the search with the full simulation over these, all else being the same."""
+    base = _with(row, rows, "simulator", "full")
+    return float(base["search_seconds"]["mean"] / row["search_seconds"]["mean"]) if base else None
+
+
+def _with(row: Row, rows: Sequence[Row], key: str, value: str) -> Row | None:
+    """The row whose cell differs in one axis alone."""
+    return next((each for each in rows if each["cell"] == {**row["cell"], key: value}), None)
+
+
+def told(key: str, scale: float = 1.0) -> Column:
+    """What a row has under a key of its own."""
+
+    def of(row: Row, rows: Sequence[Row]) -> Any:
+        value = row.get(key)
+        return scale * value if isinstance(value, float) else value
+
+    return of
+
+
 COLUMNS: dict[str, Column] = {
     "slowest time / this": gain,
     "time / base": time_beside_base,
@@ -80,6 +107,14 @@ COLUMNS: dict[str, Column] = {
     "MB sent a step": megabytes_sent,
     "times fewer bytes": fewer_bytes,
     "backward / forward": backward,
+    "step ms": told("step_ms"),
+    "over serial": over_serial,
+    "idle %": told("idle_fraction", 100),
+    "exposed ms": told("exposed_comm_ms"),
+    "found": told("found"),
+    "seconds": told("search_seconds"),
+    "proposals": told("proposals"),
+    "full / this": full_beside,
 }
 
 

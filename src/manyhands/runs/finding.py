@@ -7,24 +7,29 @@ Each of a recipe's [[claims]] has `words`, a `kind` and what that needs:
     differ      `measure` differs between rows by more than noise: an analysis of variance with p below 0.05
     all above   `measure` is `above` a number in every row
     lines rise  `measure` at the end of each of the `lines` is above that of the line before
+    paired      `measure` with the best of `these` values of an `axis` over that with the best of `those` is `above`
+                (or at `least`) a number wherever all else is the same; `where` keeps to some values of other axes
 
 `there` is the source's own figure, if it gives one; `ours` marks a question of ours, where the source tells no
 finding. Apart by more than noise: by two standard errors.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from manyhands.errors import ConfigError, choices
+from manyhands.runs.recipe import label, telling
 
 Row = Mapping[str, Any]
+Told = tuple[float, str]  # a ratio, and the words for it
 
 HOLDS, FAILS, NOISE = "holds here", "does not hold here", "cannot be told from noise here"
-LESS_IS_BETTER = ("train_seconds",)
+LESS_IS_BETTER = ("train_seconds", "seconds")
 RARE = 0.05
+MOST_TOLD = 6  # ratios that are told one by one
 
 
 class Untestable(Exception):
@@ -33,12 +38,13 @@ class Untestable(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """A measure of a row, with the standard error of its mean."""
+    """A measure of a row, with the standard error of its mean; a simulated one is exact and has no noise."""
 
     label: str
     mean: float
     error: float
     n: int
+    exact: bool = False
 
     def told(self, measure: str) -> str:
         return f"{_number(measure, self.mean)} with {self.label}"
@@ -58,7 +64,7 @@ def _sentence(claim: Mapping[str, Any], rows: Sequence[Row]) -> str:
         verdict, told, used = KINDS[kind](claim, rows)
     except Untestable as why:
         return f"{said} cannot be tested here: {why}."
-    if min(value.n for value in used) < 2:
+    if any(value.n < 2 and not value.exact for value in used):
         told += "; single runs do not tell noise"
     return f"{said} {verdict}: {told}."
 
@@ -67,11 +73,11 @@ def _values(measure: str, rows: Sequence[Row]) -> list[Value]:
     """The measure of every row that has it."""
     found = []
     for row in rows:
-        value = row.get(measure, row.get("extra", {}).get(measure))
+        value, about = row.get(measure, row.get("extra", {}).get(measure)), (row["n"], bool(row.get("exact")))
         if isinstance(value, Mapping):
-            found.append(Value(row["label"], value["mean"], value["std"] / math.sqrt(max(row["n"], 1)), row["n"]))
+            found.append(Value(row["label"], value["mean"], value["std"] / math.sqrt(max(row["n"], 1)), *about))
         elif value is not None:
-            found.append(Value(row["label"], float(value), 0.0, row["n"]))
+            found.append(Value(row["label"], float(value), 0.0, *about))
     return found
 
 
@@ -99,14 +105,64 @@ def _named(measure: str, rows: Sequence[Row], labels: Sequence[str] | None) -> V
 def _ratio(claim: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, str, list[Value]]:
     measure = claim["measure"]
     one, other = (_named(measure, rows, claim.get(key)) for key in ("of", "over"))
-    ratio = one.mean / other.mean
-    error = ratio * math.hypot(one.error / one.mean, other.error / other.mean)
+    ratio, error = _over(one, other)
     limit = claim.get("above", claim.get("below"))
     holds = ratio > limit if "above" in claim else ratio < limit
     verdict = NOISE if abs(ratio - limit) < 2 * error else HOLDS if holds else FAILS
     there = f" (there {claim['there']:g} times)" if "there" in claim else ""
     told = f"{one.told(measure)} against {other.told(measure)}, {ratio:.2f} ± {error:.2f} times{there}"
     return verdict, told, [one, other]
+
+
+def _over(one: Value, other: Value) -> tuple[float, float]:
+    """A ratio and its standard error."""
+    ratio = one.mean / other.mean
+    return ratio, ratio * math.hypot(one.error / one.mean, other.error / other.mean)
+
+
+def _paired(claim: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, str, list[Value]]:
+    limit = claim.get("above", claim.get("least"))
+    found: list[tuple[str, Told]] = []
+    used: list[Value] = []
+    for same, one, other in _pairs(claim, rows):
+        ratio, error = _over(one, other)
+        holds = ratio > limit if "above" in claim else ratio >= limit
+        verdict = NOISE if abs(ratio - limit) < 2 * error else HOLDS if holds else FAILS
+        spread = f" ± {error:.2f}" if error else ""
+        found.append((verdict, (ratio, f"{ratio:.2f}{spread} times{f' with {same}' if same else ''}")))
+        used += [one, other]
+    if not found:
+        raise Untestable(f"it needs {' or '.join(claim['these'])} beside {' or '.join(claim['those'])}")
+    there = f" (there {claim['there']:g} times)" if "there" in claim else ""
+    holding = [told for verdict, told in found if verdict == HOLDS]
+    others = [told for verdict, told in found if verdict != HOLDS]
+    if holding and others:
+        some = f"holds here in {len(holding)} of {len(found)} cases"
+        return some, f"{_brief(holding)}; in the others {_brief(others)}{there}", used
+    verdict = HOLDS if holding else NOISE if all(verdict == NOISE for verdict, _ in found) else FAILS
+    return verdict, _brief(holding or others) + there, used
+
+
+def _brief(told: Sequence[Told]) -> str:
+    """All ratios, or the least and the greatest of many."""
+    if len(told) <= MOST_TOLD:
+        return ", ".join(words for _, words in told)
+    return f"from {min(told)[1]} to {max(told)[1]}"
+
+
+def _pairs(claim: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[tuple[str, Value, Value]]:
+    """What is the same, and the best of each side there."""
+    kept = [row for row in rows if all(row["cell"].get(key) in of for key, of in claim.get("where", {}).items())]
+    other_axes = telling([row["cell"] for row in kept]) - {claim["axis"]}
+    alike: dict[str, list[Row]] = {}
+    for row in kept:
+        same = label({key: value for key, value in row["cell"].items() if key in other_axes}) if other_axes else ""
+        alike.setdefault(same, []).append(row)
+    for same, group in alike.items():
+        sides = [[row for row in group if row["cell"].get(claim["axis"]) in claim[of]] for of in ("these", "those")]
+        one, other = (_values(claim["measure"], side) for side in sides)
+        if one and other:
+            yield same, _best(claim["measure"], one), _best(claim["measure"], other)
 
 
 def _peak(claim: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, str, list[Value]]:
@@ -171,12 +227,13 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Row]], tuple[str, str, li
     "differ": _differ,
     "all above": _all_above,
     "lines rise": _lines_rise,
+    "paired": _paired,
 }
 
 
 def _number(measure: str, value: float) -> str:
     if measure == "test_accuracy":
         return f"{100 * value:.2f} %"
-    if measure == "train_seconds":
+    if measure in ("train_seconds", "seconds"):
         return f"{value:.2f} s"
     return f"{value:,.0f} samples/s" if measure == "samples_per_s" else f"{value:.2f}"

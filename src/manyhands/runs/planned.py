@@ -10,7 +10,6 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split
-from manyhands.progress import say
 from manyhands.runs.simulated import Prediction, Simulator
 from manyhands.search.chain import Found, Space, search
 
@@ -67,25 +66,36 @@ def words(devices: int, layers: int) -> list[str]:
     return [*found, f"pipeline:{devices}"] if devices <= layers else found
 
 
-def plan_on(
-    simulator: Simulator, base: Plan, batch: int, devices: int, budget: float | None = None, seed: int = 0
-) -> Planned:
-    """Search from every preset that fits; `base` is `auto` with what the user said of precision and the rest."""
+def presets_of(simulator: Simulator, base: Plan, batch: int, devices: int) -> tuple[list[Prediction], dict[str, str]]:
+    """Every preset that fits, and why others do not; at least one must."""
     presets: list[Prediction] = []
     refused: dict[str, str] = {}
     for text in words(devices, len(simulator.graph.layers)):
-        plan = _with_axes(base, text)
         try:
-            presets.append(simulator.predict(plan, batch, devices))
+            presets.append(simulator.predict(_with_axes(base, text), batch, devices))
         except PlanError as error:
             refused[text] = str(error)
     if not presets:
         raise PlanError(next(iter(refused.values())))
+    return presets, refused
+
+
+def plan_on(
+    simulator: Simulator,
+    base: Plan,
+    batch: int,
+    devices: int,
+    budget: float | None = None,
+    seed: int = 0,
+    proposals: int | None = None,
+) -> Planned:
+    """Search from every preset that fits; `base` is `auto` with what the user said of precision and the rest."""
+    presets, refused = presets_of(simulator, base, batch, devices)
     problem = simulator.problem(base, batch, devices)
     space = Space.of(simulator.graph, batch, devices)
     starts = {each.plan.name: each.splits for each in presets}
-    say(f"searching from {', '.join(starts)}")
-    found = search(problem, space, starts, default_proposals(simulator.graph, devices), seed)
+    proposals = proposals or default_proposals(simulator.graph, devices)
+    found = search(problem, space, starts, proposals, seed)
     while budget is not None and found.seconds < budget / 2:  # twice as many as long as there is time for them
         more = search(problem, space, starts, 2 * found.proposals, seed)
         found = more if more.step_ns < found.step_ns else replace(found, proposals=more.proposals, seconds=more.seconds)

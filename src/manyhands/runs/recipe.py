@@ -1,14 +1,19 @@
-"""Recipe: a sweep as TOML: what is trained, what is varied, and, for a study, what its source reports.
+"""Recipe: a sweep as TOML: what is trained or simulated, what is varied, and, for a study, what its source reports.
 
 title, source, hardware, differs    what was published, on what, and how ours is another experiment
 plan, repeats                       of every training unless an axis says otherwise
+by         training                 every cell is trained here
+           simulation               its plan is predicted on a described machine; `auto` is searched for first
+           search                   a search for its plan is timed
 design     grid                     every value of each axis with every value of the others
            one-at-a-time            the base, and each value of each axis alone
            optuna                   `trials` cells that Optuna chooses for the best `measure`
 [axes]                              plan, plan.OPTION or a key of the config = [values]; for Optuna also
                                     {low, high, log}
 [[grids]]                           instead of axes: several grids, each with the name of its `line` if it has one
-[base] [small] [full]               keys of the config; `axes` in the last two replace those above
+[plans.NAME]                        a plan as its file would have it, which an axis then names
+[base] [small] [full]               keys of the config, and of runs.virtual where nothing is trained; `axes` in the last
+                                    two replace those above, `grids` are added to them
 [claim]                             what the source found, and how that is judged (runs.finding)
 [[published]]                       its figures, by the label of the cell that they stand beside
 """
@@ -24,14 +29,18 @@ from typing import Any
 
 from manyhands.errors import ConfigError, InputError, choices
 from manyhands.files import read_toml
-from manyhands.plan.plan import OPTIONS
+from manyhands.plan.plan import OPTIONS, Plan
+from manyhands.plan.plan import from_table as plan_from_table
 from manyhands.plan.words import parse
 from manyhands.runs.config import Config, keys, with_values
 from manyhands.runs.sweep import Case
+from manyhands.runs.virtual import KEYS as VIRTUAL_KEYS
+from manyhands.runs.virtual import Virtual
 
 Values = Mapping[str, Any]  # by axis
 
 DESIGNS = ("grid", "one-at-a-time", "optuna")
+BY = ("training", "simulation", "search")
 PLOTS = ("bars", "line", "scaling", "none")
 LINE = "line"  # the name of a grid among several
 # What a value is called in a label, where that is not the last part of its key; some stand for themselves.
@@ -45,7 +54,12 @@ CALLED = {
     "model.activation": "",
     "train.batch_size": "batch",
     "cpu.affinity": "cores",
+    "machine": "on",
+    "devices": "devices",
+    "simulator": "",
+    "proposals": "proposals",
 }
+SIZED = ("axes", "grids")  # of [small] and [full], beside keys of the config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +74,7 @@ class Recipe:
     plan: str = "serial"
     options: str = ""  # of every plan
     repeats: int = 3
+    by: str = "training"
     design: str = "grid"
     trials: int = 0
     measure: str = "test_accuracy"
@@ -68,6 +83,7 @@ class Recipe:
     whole: int | None = None  # training samples that the source used
     axes: Values = field(default_factory=dict)
     grids: Sequence[Values] = ()
+    plans: Mapping[str, Values] = field(default_factory=dict)
     base: Values = field(default_factory=dict)
     small: Values = field(default_factory=dict)
     full: Values = field(default_factory=dict)
@@ -76,32 +92,60 @@ class Recipe:
 
     def config(self, full: bool, changes: Values) -> Config:
         """What every cell shares; `changes` are the user's."""
-        sized = {key: value for key, value in (self.full if full else self.small).items() if key != "axes"}
-        return with_values(Config(), {**self.base, **sized, **changes})
+        values = self._values(full, changes)
+        return with_values(Config(), {key: value for key, value in values.items() if not self._is_virtual(key)})
+
+    def virtual(self, full: bool, changes: Values) -> Virtual | None:
+        """Where and how every cell is simulated; None where it is trained."""
+        return None if self.by == "training" else Virtual().with_values(self._values(full, changes))
+
+    def _values(self, full: bool, changes: Values) -> dict[str, Any]:
+        sized = {key: value for key, value in (self.full if full else self.small).items() if key not in SIZED}
+        return {**self.base, **sized, **changes}
+
+    def _is_virtual(self, key: str) -> bool:
+        return self.by != "training" and key in VIRTUAL_KEYS
 
     def varied(self, full: bool) -> list[dict[str, Any]]:
         """The axes of each grid."""
-        own = (self.full if full else self.small).get("axes")
-        return [dict(grid) for grid in (self.grids or [own or self.axes])]
+        own = self.full if full else self.small
+        grids = [*self.grids, *own.get("grids", ())]
+        return [dict(grid) for grid in (grids or [own.get("axes") or self.axes])]
 
     def cells(self, full: bool) -> list[Values]:
         """The values of every cell, each once, in order."""
         make = one_at_a_time if self.design == "one-at-a-time" else grid
         return [cell for axes in self.varied(full) for cell in make(axes)]
 
-    def case(self, cell: Values, config: Config, told: Collection[str]) -> Case:
+    def case(self, cell: Values, config: Config, told: Collection[str], where: Virtual | None = None) -> Case:
         """A cell as a plan and a config; `told` are the axes that its label names."""
-        changes = {key: value for key, value in cell.items() if not is_plan(key) and key != LINE}
-        words = [str(cell.get("plan", self.plan)), *([self.options] if self.options else [])]
-        words += [f"{key.partition('.')[2]}={cell[key]}" for key in cell if key.startswith("plan.")]
+        other = {key: value for key, value in cell.items() if not is_plan(key) and key != LINE}
+        changes = {key: value for key, value in other.items() if not self._is_virtual(key)}
         name = label({key: value for key, value in cell.items() if key in told})
-        return Case(name, parse(",".join(words)), with_values(config, changes), cell)
+        own = where.with_values(other) if where else None
+        return Case(name, self._plan(cell), with_values(config, changes), cell, own)
 
-    def cases(self, full: bool, config: Config) -> list[Case]:
+    def _plan(self, cell: Values) -> Plan:
+        name = str(cell.get("plan", self.plan))
+        options = [self.options] if self.options else []
+        options += [f"{key.partition('.')[2]}={cell[key]}" for key in cell if key.startswith("plan.")]
+        if name not in self.plans:
+            return parse(",".join([name, *options]))
+        said = parse(",".join(["auto", *options])).said()  # auto takes every option
+        return plan_from_table({**self.plans[name], **said}, f"recipe {self.name}: plans.{name}")
+
+    def cases(self, full: bool, config: Config, where: Virtual | None = None) -> list[Case]:
         """Every cell as a plan and a config."""
         cells = self.cells(full)
-        told = {LINE, "plan"} if any(LINE in cell for cell in cells) else varying(cells)
-        return [self.case(cell, config, told) for cell in cells]
+        told = varying(cells)
+        if any(LINE in cell for cell in cells):  # which stands for all that a grid has one value of
+            told = {LINE, "plan", *(key for axes in self.varied(full) for key in axes if _several(axes[key]))}
+        where = where or self.virtual(full, {})
+        return [self.case(cell, config, told, where) for cell in cells]
+
+
+def _several(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > 1
 
 
 def is_plan(key: str) -> bool:
@@ -125,6 +169,15 @@ def varying(cells: Sequence[Values]) -> set[str]:
     """The axes that do not have one value throughout."""
     every = {key for cell in cells for key in cell}
     return {key for key in every if any(cell.get(key) != cells[0].get(key) for cell in cells)}
+
+
+def telling(cells: Sequence[Values]) -> set[str]:
+    """The axes that tell cells apart; a line stands for all that has one value along it."""
+    lines: dict[Any, list[Values]] = {}
+    for cell in cells:
+        lines.setdefault(cell.get(LINE), []).append(cell)
+    within = {key for along in lines.values() for key in varying(along)}
+    return {key for key in varying(cells) if key == LINE or key in within}
 
 
 def label(cell: Values) -> str:
@@ -166,6 +219,8 @@ def from_table(name: str, table: Mapping[str, Any]) -> Recipe:
     for part in ("base", "small", "full", "axes"):
         flat[part] = _flat(name, part, flat.get(part, {}))
     flat["grids"] = [_flat(name, "grids", each) for each in flat.get("grids", [])]
+    if not isinstance(flat.get("plans", {}), Mapping):
+        raise ConfigError(f"recipe {name}: plans is {flat['plans']!r}; tables such as [plans.mine] are needed")
     recipe = Recipe(name=name, **flat)
     _check(recipe)
     return recipe
@@ -179,6 +234,8 @@ def _flat(name: str, part: str, table: Any) -> dict[str, Any]:
     for section, values in table.items():
         if section == "axes":
             flat["axes"] = _flat(name, f"{part}.axes", values)
+        elif section == "grids" and isinstance(values, list):
+            flat["grids"] = [_flat(name, f"{part}.grids", each) for each in values]
         elif isinstance(values, Mapping) and not values.keys() & {"low", "high"}:
             flat.update({f"{section}.{key}": value for key, value in values.items()})
         else:
@@ -188,15 +245,17 @@ def _flat(name: str, part: str, table: Any) -> dict[str, Any]:
 
 def _check(recipe: Recipe) -> None:
     said = f"recipe {recipe.name}:"
-    for key, value, words in (("design", recipe.design, DESIGNS), ("plot", recipe.plot, PLOTS)):
+    for key, value, words in (("design", recipe.design, DESIGNS), ("by", recipe.by, BY), ("plot", recipe.plot, PLOTS)):
         if value not in words:
             raise ConfigError(f"{said} {key}={value}: {choices(str(value), words)}")
     if not isinstance(recipe.repeats, int) or recipe.repeats < 1:
         raise ConfigError(f"{said} repeats={recipe.repeats}: a whole number, at least 1, is needed")
     if recipe.design == "optuna" and (not isinstance(recipe.trials, int) or recipe.trials < 1):
         raise ConfigError(f"{said} trials={recipe.trials}: a whole number, at least 1, is needed for design=optuna")
-    config = Config()
-    allowed = ["plan", *(f"plan.{option}" for option in OPTIONS), *keys(config)]
+    if recipe.design == "optuna" and recipe.by != "training":
+        raise ConfigError(f"{said} by={recipe.by} does not go with design=optuna: use grid or one-at-a-time")
+    own = () if recipe.by == "training" else VIRTUAL_KEYS
+    allowed = ["plan", *(f"plan.{option}" for option in OPTIONS), *own, *keys(Config())]
     for full in (False, True):
         for axes in recipe.varied(full):
             for key, values in axes.items():

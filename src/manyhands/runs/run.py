@@ -31,7 +31,7 @@ from manyhands.runs.early import settle_early
 from manyhands.runs.hold import held
 from manyhands.runs.outcome import kept_if_begun, outcome
 
-PACKAGES = ("manyhands", "torch", "numpy", "safetensors")
+PACKAGES = ("manyhands", "torch", "numpy", "numba", "safetensors")
 
 
 def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machine: Machine | None = None) -> store.Run:

@@ -89,24 +89,27 @@ class Simulator:
     cluster: Cluster
     optimizer: str = "adam"
     one_device_ms: float | None = None  # a step of one device with its share of the batch, where that is known
+    apart: Graph | None = None  # the layers before small ones were joined into others
 
     @classmethod
     def of(cls, config: Config, machine: str, one_device_ms: float | None = None) -> "Simulator":
         if one_device_ms is not None and not one_device_ms > 0:
             raise InputError(f"--one-device-ms {one_device_ms}: a number above zero is needed")
         cluster = described.find(machine)
-        return cls(fuse(graph_of(config)), machine, cluster, config.optim.name, one_device_ms)
+        apart = graph_of(config)
+        return cls(fuse(apart), machine, cluster, config.optim.name, one_device_ms, apart)
 
     def predict(self, plan: Plan, batch: int, devices: int | None = None) -> Prediction:
         """Simulate a plan on so many devices, or on as many as it needs; one that does not fit is refused."""
         check(plan)
         cluster = self.cluster.of(devices_for(plan, devices))
-        splits = splits_of(plan, self.graph, batch, cluster.devices)
-        _check_degrees(plan, self.graph, splits, cluster.devices)
+        graph = self.apart if self.apart and _names_joined(plan, self.graph) else self.graph
+        splits = splits_of(plan, graph, batch, cluster.devices)
+        _check_degrees(plan, graph, splits, cluster.devices)
         _say_when_compiling()
         costs = self._costs(cluster, plan, batch)
         tried = [
-            (number, predict(self.graph, splits, costs, cluster, batch, number))
+            (number, predict(graph, splits, costs, cluster, batch, number))
             for number in _micro_batches(plan, splits, batch)
         ]
         micro, result = min(tried, key=lambda each: (each[1].missing_bytes > 0, each[1].step_ns))
@@ -157,6 +160,12 @@ def check(plan: Plan) -> None:
         if value is not None and value not in allowed:
             said = f"only {' and '.join(allowed)} can; " if allowed else ""
             raise PlanError(f"plan option {option}={value} cannot be simulated: {said}leave it out")
+
+
+def _names_joined(plan: Plan, graph: Graph) -> bool:
+    """Whether a plan names a layer that was joined into another, such as a pool, and not that other one."""
+    joined = [(layer, replace(layer, members=())) for layer in graph.layers if layer.members]
+    return any(named.matches(layer) and not named.matches(own) for named in plan.layers for layer, own in joined)
 
 
 def _names(plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Study: a published experiment made again on this machine, as a recipe tells it, beside what was published."""
+"""Study: a published experiment made again, trained or simulated as a recipe tells it, beside what was published."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.errors import ConfigError, InputError, StorageError
-from manyhands.files import write_json
+from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
 from manyhands.runs import amdahl, columns, estimate, store
 from manyhands.runs.config import Config, with_values
@@ -15,8 +15,10 @@ from manyhands.runs.early import settle_early
 from manyhands.runs.finding import finding
 from manyhands.runs.recipe import Recipe
 from manyhands.runs.rows import rows as rows_of
+from manyhands.runs.run import versions
 from manyhands.runs.sampled import train_sampled
-from manyhands.runs.sweep import Case, train_all
+from manyhands.runs.sweep import LOCK, Case, train_all
+from manyhands.runs.virtual import FEW, Virtual
 
 Row = dict[str, Any]
 ORDER = "sweep.json"
@@ -29,7 +31,7 @@ class Order:
     recipe: Recipe
     full: bool = False
     repeats: int | None = None
-    changes: Mapping[str, str] | None = None  # of the config
+    changes: Mapping[str, str] | None = None  # of the config, and of where it is simulated
     smoke: bool = False  # one cell, two steps: does it run?
 
     def __post_init__(self) -> None:
@@ -39,12 +41,16 @@ class Order:
 
     @property
     def times(self) -> int:
-        """Trainings of each cell."""
-        return 1 if self.smoke else self.repeats or self.recipe.repeats
+        """Trainings or searches of each cell; a simulation says the same each time."""
+        return 1 if self.smoke or self.recipe.by == "simulation" else self.repeats or self.recipe.repeats
 
     @property
     def config(self) -> Config:
         return self.recipe.config(self.full, self.changes or {})
+
+    @property
+    def virtual(self) -> Virtual | None:
+        return self.recipe.virtual(self.full, self.changes or {})
 
     @property
     def command(self) -> str:
@@ -79,9 +85,16 @@ def _smoke(case: Case) -> Case:
 
 
 def dry_run(order: Order, out: Path | None) -> dict[str, Any]:
-    """What would be trained, and about how long that takes."""
-    every, left_out = cases(replace(order, recipe=_as_grid(order.recipe, order.full)))
-    seconds, told_from = estimate.seconds_of(every, out)
+    """What would be trained or simulated, and about how long that takes."""
+    left_out: list[Row] = []
+    if order.recipe.by == "training":
+        every, left_out = cases(replace(order, recipe=_as_grid(order.recipe, order.full)))
+        seconds, told_from = estimate.seconds_of(every, out)
+    else:
+        from manyhands.runs import study_simulated  # torch and numba come in here
+
+        every = _virtual_cases(order)
+        seconds, told_from = study_simulated.seconds_of(every, order.recipe.by)
     cells = [
         {"label": case.label, "plan": str(case.plan), "repeat": repeat, "seconds": about}
         for repeat in range(order.times)
@@ -90,6 +103,7 @@ def dry_run(order: Order, out: Path | None) -> dict[str, Any]:
     total = order.times * sum(seconds) if seconds else None
     return {
         "study": order.recipe.name,
+        "by": order.recipe.by,
         "cells": cells,
         "left_out": left_out,
         "estimated_seconds": total,
@@ -110,7 +124,13 @@ def _as_grid(recipe: Recipe, full: bool) -> Recipe:
 
 
 def run(order: Order, out: Path | None) -> dict[str, Any]:
-    """Train all that this machine can, and lay it beside what was published; a folder begun before is finished."""
+    """Train or simulate all that can be, and lay it beside what was published; a folder begun before is finished."""
+    folder, study = (_train if order.recipe.by == "training" else _simulate)(order, out)
+    write_json(folder / "study.json", study)
+    return {**study, "out": str(folder)}
+
+
+def _train(order: Order, out: Path | None) -> tuple[Path, Row]:
     recipe = order.recipe
     left_out: list[Row] = []
     if recipe.design == "optuna" and not order.smoke:
@@ -121,9 +141,39 @@ def run(order: Order, out: Path | None) -> dict[str, Any]:
         every, left_out = cases(replace(order, recipe=_as_grid(recipe, order.full)))
         folder = _folder(order, out)
         made = train_all(every, order.times, folder)
-    study = told(order, every, made, left_out)
-    write_json(folder / "study.json", study)
-    return {**study, "out": str(folder)}
+    every_run = [run for runs in made for run in runs]
+    return folder, told(order, _trained_rows(every, made), left_out, str(detect()), used(recipe, every_run))
+
+
+def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
+    from manyhands.runs import study_simulated  # torch and numba come in here
+
+    every, by = _virtual_cases(order), order.recipe.by
+    folder = _folder(order, out)
+    with locked(folder / LOCK, wait=False):
+        made = study_simulated.searched(every, order.times) if by == "search" else study_simulated.predicted(every)
+    if not made.rows:
+        _clear(folder)
+        raise InputError(f"study {order.recipe.name}: nothing of it can be; {made.left_out[0]['reason']}")
+    machines = ", ".join(dict.fromkeys(case.virtual.machine for case in every if case.virtual))
+    here = f"{detect()}, on which {machines} was searched" if by == "search" else f"simulated: {machines}"
+    return folder, told(order, made.rows, made.left_out, here, made.used)
+
+
+def _virtual_cases(order: Order) -> list[Case]:
+    every = order.recipe.cases(order.full, order.config, order.virtual)
+    if not order.smoke:
+        return every
+    assert every[0].virtual is not None
+    return [replace(every[0], virtual=replace(every[0].virtual, proposals=FEW))]
+
+
+def _clear(folder: Path) -> None:
+    """Bad input leaves nothing behind."""
+    for name in (ORDER, LOCK):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _folder(order: Order, out: Path | None) -> Path:
@@ -143,22 +193,28 @@ def _folder(order: Order, out: Path | None) -> Path:
     return folder
 
 
-def told(order: Order, every: Sequence[Case], made: Sequence[Sequence[store.Run]], left_out: list[Row]) -> Row:
-    """What study.json holds."""
-    recipe = order.recipe
+def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[store.Run]]) -> list[Row]:
     rows = rows_of([case.label for case in every], made)
     for row, case, runs in zip(rows, every, made, strict=True):
         row |= {"label": row.pop("plan"), "cell": dict(case.values), "backward": columns.backward_of(runs)}
         row["runs"] = [Path(folder).name for folder in row["runs"]]
+    return rows
+
+
+def told(order: Order, rows: list[Row], left_out: list[Row], here: str, note: str | None) -> Row:
+    """What study.json holds."""
+    recipe = order.recipe
     columns.derive(rows, recipe.columns)
     return {
         "study": recipe.name,
         "title": recipe.title,
         "source": recipe.source,
+        "by": recipe.by,
         "full": order.full,
         "command": order.command,
-        "used": used(recipe, [run for runs in made for run in runs]),
-        "hardware": {"here": str(detect()), "published": recipe.hardware},
+        "used": note,
+        "hardware": {"here": here, "published": recipe.hardware},
+        "versions": versions(),
         "axes": list(dict.fromkeys(key for row in rows for key in row["cell"])),
         "plot": recipe.plot,
         "measure": recipe.measure,

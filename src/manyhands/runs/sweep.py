@@ -20,6 +20,7 @@ from manyhands.progress import Bar, bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import store
 from manyhands.runs.config import Config
+from manyhands.runs.virtual import Virtual
 
 LOCK = ".lock"
 MOST_LABEL = 40  # letters of a label in a folder's name
@@ -33,6 +34,7 @@ class Case:
     plan: Plan
     config: Config
     values: Mapping[str, Any] = field(default_factory=dict)
+    virtual: Virtual | None = None  # where it is simulated, if it is
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+import fake_study
 from browser import MakePage, Watched, pages
 from live_server import Served, Start, start
 from manyhands.timeline import Event, Timeline
@@ -119,6 +120,24 @@ def zoom(page: Page, size: str) -> None:
         " return high - low < 0.9 * (before[1] - before[0]); }",
         arg=before,
     )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_study_without_runs_appears_by_itself(pages: MakePage, start: Start, tmp_path: Path, size: str) -> None:
+    served = start()
+    watched = opened(pages, served, size)
+    page = watched.page
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    fake_study.write(tmp_path / "methods", **fake_study.simulated(), title="Methods <b onclick=alert(1)>")
+    summary = page.locator("#list summary", has_text="Methods <b onclick=alert(1)>")
+    expect(summary).to_contain_text("study by simulation · methods")
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_hidden()
+    summary.click()
+    expect(page.get_by_role("cell", name="owt:4").first).to_be_visible()
+    expect(page.get_by_text("The source's finding that adam is best holds here")).to_be_visible()
+    assert page.locator("main b[onclick]").count() == 0
+    watched.shot(f"live-study-{size}")
+    well(watched, served)
 
 
 @pytest.mark.parametrize(("size", "scheme"), [("desk", "light"), ("desk", "dark"), ("phone", "light")])

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+import fake_study
 from live_server import Start, begin, start
 from manyhands.runs import store
 
@@ -184,6 +185,31 @@ def test_the_name_of_the_folder_is_text(start: Start, tmp_path: Path) -> None:
     page = start(folder=folder).client.get("/").text
     assert "<script>alert" not in page
     assert "&quot;&gt;&lt;script&gt;alert(1)&lt;" in page
+
+
+def test_studies_and_those_that_cannot_be_read(start: Start, tmp_path: Path) -> None:
+    client = start().client
+    before = client.get("/api/runs").json()
+    assert client.get("/api/studies").json() == {"studies": []}
+    fake_study.write(tmp_path / "one", **fake_study.simulated())
+    fake_study.write(tmp_path / "bad", rows=[1])
+    time.sleep(0.3)
+    after = client.get("/api/runs").json()
+    assert after["studies"] != before["studies"]
+    assert after["tag"] != before["tag"]
+    bad, one = client.get("/api/studies").json()["studies"]
+    assert (bad["name"], one["name"], one["error"]) == ("bad", "one", None)
+    assert "study.json cannot be read" in bad["error"]
+    assert one["columns"] == ["case", "samples a second", "step ms", "found"]
+    assert one["lines"][1] == ["Small, batch 32, auto", "3,200", "10", "owt:4"]
+    assert one["finding"].startswith("The source's finding")
+
+
+def test_a_study_is_not_read_through_a_link(start: Start, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    (served / "one").mkdir(parents=True)
+    (served / "one" / "study.json").symlink_to(fake_study.write(tmp_path / "elsewhere") / "study.json")
+    assert start(folder=served).client.get("/api/studies").json() == {"studies": []}
 
 
 def test_it_stays_up_beside_damaged_runs(start: Start, make_run: MakeRun, tmp_path: Path) -> None:

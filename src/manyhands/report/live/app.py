@@ -13,6 +13,7 @@ from manyhands.report.live.events import Events
 from manyhands.report.live.gate import Gate, answer
 from manyhands.report.live.index import Index
 from manyhands.report.live.parts import parts
+from manyhands.report.live.studies import Studies
 from manyhands.report.live.values import encode
 
 MOST_COMPARED = 50
@@ -22,7 +23,7 @@ class Live:
     """The addresses of one served folder, and what they answer."""
 
     def __init__(self, index: Index) -> None:
-        self.index, self.details, self.events = index, Details(), Events(index)
+        self.index, self.details, self.events, self.studies = index, Details(), Events(index), Studies()
         self.listed = ("", b"")  # a tag, and the list in that state
 
     def app(self, host: str, port: int, token: str | None) -> Starlette:
@@ -31,6 +32,7 @@ class Live:
             "/api/runs": self.runs,
             "/api/runs/{id}": self.run,
             "/api/compare": self.compare,
+            "/api/studies": self.told_studies,
             "/events": self.stream,
             **{address: part.answer for address, part in parts(self.index.folder).items()},
         }
@@ -46,6 +48,10 @@ class Live:
         if self.listed[0] != now.tag:
             self.listed = (now.tag, encode(now.to_json()))
         return answer(self.listed[1])
+
+    def told_studies(self, request: Request) -> Response:
+        """Every study of the folder, with its table."""
+        return answer({"studies": self.studies.of(self.index.refresh().studies)})
 
     def run(self, request: Request) -> Response:
         """One run in full."""

@@ -1,5 +1,6 @@
 """Index: every run below a folder, known again at the price of looking whether its files have changed."""
 
+import hashlib
 import os
 import secrets
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from manyhands.report.live.entry import Entry, Found, id_of, known, readable
 from manyhands.report.live.files import stamp
+from manyhands.report.live.studies import FoundStudy
 
 DEEPEST = 2  # levels below the folder, as the store looks: RUN, COMPARISON/RUN
 FRESH = 0.2  # seconds for which a look counts as the present: many pages cost one look
@@ -27,6 +29,7 @@ class Snapshot:
     entries: dict[str, Entry] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)  # the version in which a run last changed or went
     warnings: tuple[str, ...] = ()
+    studies: tuple[FoundStudy, ...] = ()
 
     @property
     def tag(self) -> str:
@@ -52,6 +55,7 @@ class Snapshot:
             "tag": self.tag,
             "rows": [row for row in rows.values() if row],
             "gone": [id for id, row in rows.items() if not row],
+            "studies": hashlib.blake2s(repr(self.studies).encode(errors="replace"), digest_size=8).hexdigest(),
             "warnings": [*self.warnings[:MOST_WARNINGS], *([f"and {more:,} more"] if more > 0 else [])],
         }
 
@@ -81,32 +85,35 @@ class Index:
         return self.snapshot.entries.get(id) or self.refresh().entries.get(id)
 
     def _look(self, before: Snapshot) -> Snapshot:
-        asides: list[str] = []
+        asides, studies = list[str](), list[FoundStudy]()
         old, entries = before.entries, dict[str, Entry]()
         hurry_from = time.monotonic() + PATIENCE
-        for found in _runs(self.folder, "", asides):
+        for found in _runs(self.folder, "", asides, studies):
             id = id_of(found.name)
             entries[id] = known(found, old.get(id), hurry=time.monotonic() > hurry_from)
         changed = [id for id, entry in entries.items() if entry is not old.get(id) and entry.row != _row(old.get(id))]
         changed += [id for id in old if id not in entries]
         asides += [f"{each.found.name}: {words}" for each in entries.values() for words in each.warnings]
         warnings = tuple(map(readable, asides))
-        version = before.version + bool(changed or warnings != before.warnings)
-        return Snapshot(before.boot, version, entries, {**before.changed, **dict.fromkeys(changed, version)}, warnings)
+        aside = (warnings, tuple(studies))
+        version = before.version + bool(changed or aside != (before.warnings, before.studies))
+        return Snapshot(before.boot, version, entries, {**before.changed, **dict.fromkeys(changed, version)}, *aside)
 
 
 def _row(entry: Entry | None) -> dict[str, Any] | None:
     return entry.row if entry else None
 
 
-def _runs(folder: str, name: str, asides: list[str], deep: int = 0) -> Iterator[Found]:
-    """The runs in a folder and below it, in the order of their names; what is passed over is told aside."""
+def _runs(folder: str, name: str, asides: list[str], studies: list[FoundStudy], deep: int = 0) -> Iterator[Found]:
+    """The runs in a folder and below it, in the order of their names; what is passed over, and studies, go aside."""
     record = stamp(os.path.join(folder, "run.json"))
     if record:
         shown = name or os.path.basename(folder)
         yield Found(folder, shown, record, stamp(os.path.join(folder, "metrics.jsonl")))
         if deep:
             return  # a run holds no other runs; the served folder may
+    if study := stamp(path := os.path.join(folder, "study.json")):
+        studies.append(FoundStudy(path, readable(name or os.path.basename(folder)), study))
     try:
         with os.scandir(folder) as inside:
             children = sorted(inside, key=lambda child: child.name)
@@ -119,7 +126,7 @@ def _runs(folder: str, name: str, asides: list[str], deep: int = 0) -> Iterator[
             if child.name == "run.json" or (deep < DEEPEST and _leads_to_folder(child.path)):
                 asides.append(f"{below} is a symbolic link, and those are not followed: serve what it leads to")
         elif deep < DEEPEST and child.is_dir(follow_symlinks=False):
-            yield from _runs(child.path, below, asides, deep + 1)
+            yield from _runs(child.path, below, asides, studies, deep + 1)
 
 
 def _leads_to_folder(link: str) -> bool:

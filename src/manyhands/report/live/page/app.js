@@ -13,6 +13,7 @@ const list = new List(sections.list, document.querySelector("meta[name=manyhands
 const views = { run: new Detail(sections.run), compare: new Compare(sections.compare) };
 
 let tag = ""; // the state of the server's list that this page knows
+let studies = ""; // and that of its studies
 let source = null; // of events
 let open = null; // the view of some runs, null while the list is shown
 let watched = new Set(); // those runs
@@ -76,9 +77,19 @@ function apply(changes) {
   tag = changes.tag;
   list.apply(changes);
   warn(changes.warnings);
+  if (changes.studies !== studies) learn(changes.studies);
   if (!open) document.title = title();
   const touched = [...changes.rows.map((row) => row.id), ...changes.gone];
   if (touched.some((id) => watched.has(id))) later();
+}
+
+async function learn(state) {
+  studies = state;
+  try {
+    list.showStudies((await asked("/api/studies")).studies);
+  } catch {
+    studies = ""; // the next change asks again
+  }
 }
 
 function title() {

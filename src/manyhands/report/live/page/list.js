@@ -3,6 +3,7 @@
 import { COLUMNS, STATUSES } from "./cells.js";
 import { el } from "./dom.js";
 import { number } from "./format.js";
+import { studies } from "./studies.js";
 import { welcome } from "./welcome.js";
 
 const AT_ONCE = 200; // rows drawn; more on demand, so that a thousand runs do not freeze the page
@@ -48,7 +49,13 @@ export class List {
     this.empty = welcome(folder);
     this.full = el("div", {},
       el("div", { class: "tools" }, this.search, this.counts), this.table, this.nothing, this.more, this.tray);
-    section.replaceChildren(this.empty, this.full);
+    this.studies = el("div");
+    section.replaceChildren(this.empty, this.full, this.studies);
+  }
+
+  showStudies(found) {
+    this.studies.replaceChildren(...studies(found));
+    this.draw();
   }
 
   sort(key) {
@@ -68,7 +75,7 @@ export class List {
   }
 
   draw() {
-    this.empty.hidden = this.rows.size > 0;
+    this.empty.hidden = this.rows.size > 0 || this.studies.hasChildNodes();
     this.full.hidden = this.rows.size === 0;
     const visible = this.visible();
     this.place(visible.slice(0, this.limit));

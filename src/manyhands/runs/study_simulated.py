@@ -1,0 +1,176 @@
+"""Study, simulated: rows of a study whose cells are predicted or searched on described machines; nothing is trained."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from manyhands.errors import InputError
+from manyhands.machine import described
+from manyhands.progress import bar
+from manyhands.runs.config import DataConfig, ModelConfig
+from manyhands.runs.planned import default_proposals, name_of, plan_on, presets_of
+from manyhands.runs.rows import mean_and_std
+from manyhands.runs.simulated import Prediction, Simulator
+from manyhands.runs.sweep import Case
+from manyhands.runs.virtual import FEW, SIMULATORS, Virtual
+from manyhands.search.chain import Found, Space, search
+
+Row = dict[str, Any]
+
+SHORT = 8  # times fewer proposals, where only the time of a search is to be told
+
+
+@dataclass
+class Bench:
+    """Simulators by what is traced and on which machine, each made once."""
+
+    made: dict[tuple[ModelConfig, DataConfig, str, str], Simulator] = field(default_factory=dict)
+
+    def simulator(self, case: Case) -> Simulator:
+        config, machine = case.config, where(case).machine
+        key = (config.model, config.data, config.optim.name, machine)
+        if key not in self.made:
+            self.made[key] = Simulator.of(config, machine)
+        return self.made[key]
+
+    def predict(self, case: Case) -> Prediction:
+        """A case's plan; `auto` is searched for, on as many devices as the machine has unless the case says."""
+        simulator, batch = self.simulator(case), case.config.train.batch_size
+        if [axis.name for axis in case.plan.axes] != ["auto"]:
+            return simulator.predict(case.plan, batch)
+        seed, proposals = case.config.train.seed, self.proposals(case)
+        return plan_on(simulator, case.plan, batch, devices_of(case), seed=seed, proposals=proposals).best
+
+    def search(self, case: Case, proposals: int, seed: int) -> tuple[Found, float]:
+        """What a search finds, and its seconds: for the costs of all splits, and for the walks from all presets."""
+        simulator, batch, devices = self.simulator(case), case.config.train.batch_size, devices_of(case)
+        presets, _ = presets_of(simulator, case.plan, batch, devices)
+        starts = {each.plan.name: each.splits for each in presets}
+        begun = time.perf_counter()
+        problem = simulator.problem(case.plan, batch, devices)
+        space = Space.of(simulator.graph, batch, devices)
+        found = search(problem, space, starts, proposals, seed, delta=where(case).simulator == "delta")
+        return found, time.perf_counter() - begun
+
+    def proposals(self, case: Case) -> int:
+        return where(case).proposals or default_proposals(self.simulator(case).graph, devices_of(case))
+
+
+def where(case: Case) -> Virtual:
+    assert case.virtual is not None
+    return case.virtual
+
+
+def devices_of(case: Case) -> int:
+    return where(case).devices or described.find(where(case).machine).devices
+
+
+@dataclass(frozen=True)
+class Played:
+    """Rows, what could not be played and why, and what the rows do not tell."""
+
+    rows: list[Row]
+    left_out: list[Row]
+    used: str | None = None
+
+
+def predicted(cases: Sequence[Case]) -> Played:
+    """Every case's plan, once: a simulation says the same each time."""
+    bench, rows, left_out = Bench(), list[Row](), list[Row]()
+    with bar(f"{len(cases)} simulations", len(cases), "simulations") as shown:
+        for case in cases:
+            try:
+                rows.append(_predicted_row(case, bench.predict(case)))
+            except InputError as why:
+                left_out.append({"label": case.label, "reason": str(why)})
+            shown.advance(note=case.label)
+    return Played(rows, left_out)
+
+
+def searched(cases: Sequence[Case], times: int) -> Played:
+    """Every case's search so many times, interleaved; repeat r uses seed + r in every case."""
+    bench = Bench()
+    compiled = warm_up(bench, cases)
+    made: list[list[tuple[Found, float]]] = [[] for _ in cases]
+    left_out: dict[str, str] = {}
+    with bar(f"{times * len(cases)} searches", times * len(cases), "searches") as shown:
+        for repeat in range(times):
+            for case, found in zip(cases, made, strict=True):
+                try:
+                    seed = case.config.train.seed + repeat
+                    found.append(bench.search(case, bench.proposals(case), seed))
+                except InputError as why:
+                    left_out[case.label] = str(why)
+                shown.advance(note=case.label)
+    rows = [_searched_row(case, found) for case, found in zip(cases, made, strict=True) if found]
+    told = [{"label": label, "reason": reason} for label, reason in left_out.items()]
+    return Played(
+        rows, told, f"{compiled:.1f} s to compile the search, or to read it as it was compiled before, not counted"
+    )
+
+
+def warm_up(bench: Bench, cases: Sequence[Case]) -> float:
+    """The seconds until both simulators and the search are compiled, or read from where they are kept."""
+    begun = time.perf_counter()
+    for case in cases:
+        with suppress(InputError):  # what does not fit is told later
+            bench.simulator(case)
+            begun = time.perf_counter()
+            for simulator in SIMULATORS:
+                bench.search(replace(case, virtual=replace(where(case), simulator=simulator)), FEW, 0)
+            break
+    return time.perf_counter() - begun
+
+
+def _row(case: Case, plan: str) -> Row:
+    """What a trained row has, as far as there is something to say."""
+    nothing = ("samples_per_s", "train_seconds", "test_accuracy", "sent_bytes_per_step", "compression_ratio")
+    known = {"label": case.label, "cell": dict(case.values), "bound": plan, "runs": list[str]()}
+    return {**known, **dict.fromkeys((*nothing, "speedup", "backward", "failed"))}
+
+
+def _predicted_row(case: Case, prediction: Prediction) -> Row:
+    result = prediction.result
+    return {
+        **_row(case, str(prediction.plan)),
+        "n": 1,
+        "exact": True,
+        "samples_per_s": {"mean": result.samples_per_s, "std": 0.0},
+        "step_ms": result.step_ms,
+        "idle_fraction": result.idle_fraction,
+        "exposed_comm_ms": result.exposed_ns / 1e6,
+        "found": name_of(prediction.plan) if case.plan.name == "auto" else None,
+    }
+
+
+def _searched_row(case: Case, made: Sequence[tuple[Found, float]]) -> Row:
+    return {
+        **_row(case, case.plan.name),
+        "n": len(made),
+        "exact": False,
+        "search_seconds": mean_and_std([seconds for _, seconds in made]),
+        "step_ms": min(found.step_ns for found, _ in made) / 1e6,
+        "proposals": made[0][0].proposals,
+    }
+
+
+def seconds_of(cases: Sequence[Case], by: str) -> tuple[list[float], str]:
+    """About how long each case takes, and what that was told from."""
+    bench = Bench()
+    warm_up(bench, cases)
+    names = [case.label if by == "search" else case.plan.name for case in cases]
+    known: dict[str, float] = {}
+    for name, case in zip(names, cases, strict=True):
+        if name in known:
+            continue
+        bench.simulator(case)
+        begun = time.perf_counter()
+        with suppress(InputError):
+            if by == "search":
+                bench.search(case, max(bench.proposals(case) // SHORT, 1), 0)
+            else:
+                bench.predict(case)
+        known[name] = (time.perf_counter() - begun) * (SHORT if by == "search" else 1)
+    return [known[name] for name in names], "a short search each" if by == "search" else "a simulation of each plan"
