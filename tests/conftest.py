@@ -24,9 +24,12 @@ REAL = os.environ.get("MANYHANDS_DATA", "")
 # What numba compiles for the simulator takes half a minute: every test, and every process that one starts, shares it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(files.home() / "compiled"))
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and their children would inherit that.
+# A shell that starts the tests in the background has them ignore Ctrl-C, and nohup that the terminal hangs up; their
+# children would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

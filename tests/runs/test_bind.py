@@ -118,7 +118,7 @@ def test_a_real_measurement(images: Dataset) -> None:
     ("words", "told"),
     [
         ("tensor:2", "cannot run yet"),
-        ("auto", "cannot run yet"),
+        ("auto", "is to be found first"),
         ("serial,capture=on", "only a GPU"),
         ("serial,workers=2", "is for feed=loader"),
     ],
