@@ -1,4 +1,4 @@
-"""`manyhands demo`: plain PyTorch beside manyhands in under two minutes, with a picture and a page to show."""
+"""`manyhands demo`: plain PyTorch beside manyhands in a few minutes, with a picture and a page to show."""
 
 import shlex
 import shutil
