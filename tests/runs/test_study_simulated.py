@@ -78,6 +78,7 @@ def searching(write: Write) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_predicted_rows(
     manyhands: Any, write: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
