@@ -199,7 +199,6 @@ def test_batch_norms_agree_on_mean_and_variance_in_either_pass(learns: bool) -> 
     assert moved(alone) == set()
 
 
-@pytest.mark.xfail(strict=True, reason="told apart by their bytes, which are the same: 8 a channel")
 def test_a_measured_reduction_is_not_what_batch_norms_tell_each_other() -> None:
     what = graph(layer("a", weights=1), norm("n", 0, 50))
     result = step(what, [on(0, sample=2)] * 2, {"a": (20, 200), "n": (60, 600)}, cluster(2), synced={"n": 7})

@@ -11,7 +11,7 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split
 from manyhands.runs.simulated import Prediction, Simulator
-from manyhands.search.chain import Found, Space, search
+from manyhands.search.chain import Found, Space, default_proposals, search
 
 WORTH = 0.999  # a searched plan replaces a preset when its step takes at most this share
 
@@ -94,7 +94,7 @@ def plan_on(
     problem = simulator.problem(base, batch, devices)
     space = Space.of(simulator.graph, batch, devices)
     starts = {each.plan.name: each.splits for each in presets}
-    proposals = proposals or default_proposals(simulator.graph, devices)
+    proposals = proposals or default_proposals(len(simulator.graph.layers), devices)
     found = search(problem, space, starts, proposals, seed)
     while budget is not None and found.seconds < budget / 2:  # twice as many as long as there is time for them
         more = search(problem, space, starts, 2 * found.proposals, seed)
@@ -105,11 +105,6 @@ def plan_on(
     plans = [named(each.plan, each.splits, simulator.graph, found.splits) for each in presets]
     plan = min(plans, key=lambda each: len(each.layers))
     return Planned(simulator.predict(plan, batch, devices), tuple(presets), refused, found)
-
-
-def default_proposals(graph: Graph, devices: int) -> int:
-    """More for more layers and more devices, up to what takes some seconds."""
-    return 400 * len(graph.layers) * max(devices.bit_length(), 1)
 
 
 def _with_axes(base: Plan, text: str) -> Plan:

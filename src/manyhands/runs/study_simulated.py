@@ -10,12 +10,12 @@ from manyhands.errors import InputError
 from manyhands.machine import described
 from manyhands.progress import bar
 from manyhands.runs.config import DataConfig, ModelConfig
-from manyhands.runs.planned import default_proposals, name_of, plan_on, presets_of
+from manyhands.runs.planned import name_of, plan_on, presets_of
 from manyhands.runs.rows import mean_and_std
 from manyhands.runs.simulated import Prediction, Simulator
 from manyhands.runs.sweep import Case
 from manyhands.runs.virtual import FEW, SIMULATORS, Virtual
-from manyhands.search.chain import Found, Space, search
+from manyhands.search.chain import Found, Space, default_proposals, search
 
 Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Bench:
         return found, time.perf_counter() - begun
 
     def proposals(self, case: Case) -> int:
-        return where(case).proposals or default_proposals(self.simulator(case).graph, devices_of(case))
+        return where(case).proposals or default_proposals(len(self.simulator(case).graph.layers), devices_of(case))
 
 
 def where(case: Case) -> Virtual:

@@ -3,20 +3,18 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from math import prod
 
 import numpy as np
 
-from manyhands.graph.graph import Graph
-from manyhands.plan.partition import ways
-from manyhands.plan.split import Split, on
-from manyhands.search.walk import walk
-from manyhands.simulate.board import Ints, Problem
-from manyhands.simulate.problem import degrees
+from manyhands.plan.split import Split
+from manyhands.search.space import Space, from_table, table
+from manyhands.search.walk import draw
+from manyhands.simulate.board import NEVER, Problem, Tries
 from manyhands.simulate.simulation import Simulation
 
-HOT, COLD = 0.03, 0.0003  # losses that are accepted in one of three cases, at the start and at the end
+__all__ = ["Found", "Space", "default_proposals", "search"]
+
+ROUND = 20_000  # changes that are drawn at once
 
 
 @dataclass(frozen=True)
@@ -31,33 +29,14 @@ class Found:
     lacks: int = 0  # bytes by which it does not fit on some device
 
 
-@dataclass(frozen=True)
-class Space:
-    """The splits from which a search chooses, as arrays (see walk)."""
+def default_proposals(layers: int, devices: int) -> int:
+    """How many proposals a search is given, all starts together.
 
-    ways: Ints
-    starts: Ints
-    limits: Ints
-
-    @classmethod
-    def of(cls, graph: Graph, batch: int, devices: int) -> "Space":
-        cuts = degrees(devices)
-        rows: list[tuple[int, int, int, int]] = []
-        starts, limits = [0], []
-        for layer in graph.layers:
-            most = ways(layer, batch)
-            limit = (most.sample, most.parameter, most.reduction)
-            # Copies of a layer pay where a reduction gave every device the same, so only one at a time is cut so.
-            rows += [
-                each
-                for each in product(cuts, cuts, cuts, cuts)
-                if devices % prod(each) == 0
-                and all(degree <= high for degree, high in zip(each, limit, strict=False))
-                and (each[3] == 1 or each[1] == each[2] == 1)
-            ]
-            starts.append(len(rows))
-            limits.append(limit)
-        return cls(np.array(rows, dtype=np.int64), np.array(starts), np.array(limits, dtype=np.int64))
+    Choices grow with the layers and with the logarithm of the devices. From 128 devices on no more: what is found then
+    is what fewer devices do, and each proposal takes longer. Ten times as many find less than 1 % more (see
+    benchmarks/results/search.md).
+    """
+    return 150 * (layers + 20) * min(devices.bit_length(), 8)
 
 
 def search(
@@ -67,36 +46,26 @@ def search(
     proposals: int,
     seed: int = 0,
     delta: bool = True,
+    patient: bool = False,
 ) -> Found:
-    """Walk from each start, with as many proposals for each; the best of all."""
+    """Walk from each start, with as many proposals for each; the best of all.
+
+    Without `delta` every proposal is built and played as a whole. A patient search plays also what it has seen to be
+    too slow to the end. All find the same.
+    """
     begun = time.perf_counter()
+    tables = {name: table(splits) for name, splits in starts.items()}
     best: Found | None = None
     for number, (name, splits) in enumerate(starts.items()):
-        simulation = Simulation(problem, splits)
-        first = np.array([split.devices[0] for split in splits], dtype=np.int64)
+        simulation, rng = Simulation(problem, splits), np.random.default_rng([seed, number])
+        step_ns = lacks = NEVER
+        plan, plans = tables[name].copy(), np.stack([tables[name], *tables.values(), *space.plans])
         each = proposals // len(starts)
-        step_ns, lacks = walk(
-            problem,
-            simulation.board,
-            space.ways,
-            space.starts,
-            space.limits,
-            first,
-            each,
-            HOT,
-            COLD,
-            seed + number,
-            delta,
-        )
+        for low in range(0, max(each, 1), ROUND):
+            change, slack = draw(rng, space, len(plans), low, min(low + ROUND, each), each)
+            tries = Tries(change, slack, space.ways, space.limits, plan, plans, step_ns, lacks, not delta, patient)
+            step_ns, lacks = simulation.attempt(tries)
         if best is None or (lacks, step_ns) < (best.lacks, best.step_ns):
-            best = Found(_splits(simulation, first), int(step_ns), proposals, 0.0, name, int(lacks))
+            best = Found(from_table(plans[0]), step_ns, proposals, 0.0, name, lacks)
     assert best is not None
     return replace(best, seconds=time.perf_counter() - begun)
-
-
-def _splits(simulation: Simulation, first: Ints) -> tuple[Split, ...]:
-    board = simulation.board
-    return tuple(
-        on(int(begin), sample=int(s), parameter=int(p), reduction=int(r), copies=int(c))
-        for begin, s, p, r, c in zip(first, board.sample, board.parameter, board.reduction, board.copies, strict=True)
-    )

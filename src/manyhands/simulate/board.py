@@ -16,7 +16,7 @@ some hundred times as long, and a search asks for a hundred thousand simulations
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -34,9 +34,21 @@ _sources = sorted(Path(__file__).parents[1].glob("s*/*.py"))  # simulate, search
 _state = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
 numba.config.CACHE_DIR = str(Path(numba.config.CACHE_DIR or home() / "compiled") / _state)  # type: ignore[attr-defined]
 
-compiled = numba.njit(cache=True, nogil=True)
+# What Python calls is an entry; the rest is compiled into it. Nothing in it allocates, so that nothing needs to count
+# references to arrays, which would take half of the time. A large function with one caller is put into that before
+# either is compiled: every further layer of calls is optimized again with each layer above it.
+_options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+_inner = {**_options, "no_cpython_wrapper": True}
+compiled = numba.njit(**_inner, forceinline=True)
+inlined = numba.njit(**_options, inline="always")
+entry = numba.njit(**_options, cache=True)
 
 FORWARD, BACKWARD = 0, 1
+SHARED, REDUCTION, GRADIENTS = 0, 1, 2  # what the parts of a layer add up
+WAY, LAYER, PLAN, SHIFT = 0, 1, 2, 3  # from where a split is taken that is tried
+COMPUTE, IN, OUT = 0, 1, 2  # what a device has, before links
+ALIKE = 1  # the bit that says that those who give are those who take
+NEVER = 2**62
 
 
 class Problem(NamedTuple):
@@ -68,7 +80,8 @@ class Problem(NamedTuple):
     fresh: Ints  # layers of later beats that take no result [b, ...], -1 at the end
     # The links. Level 0 is a device's own port.
     size: Ints  # devices of a group [v]
-    first: Ints  # where a level's groups begin in the state [v]
+    slot: Ints  # where in the state a device's time, its ports and its links are [..., d]
+    group: Ints  # of a device [v, d]
     rate: Floats  # bytes a ns [v]
     latency: Ints  # ns [v]
     duplex: Bools  # whether both directions go at once [v]
@@ -90,13 +103,23 @@ class Board(NamedTuple):
     parts: Ints  # their product
     device: Ints  # of a part [l, part]
     place: Ints  # the part that a device has, or -1 [l, d]
+    piece: Ints  # of a part, counted by sample, by parameter, by reduction [l, 3, part]
+    duration: Ints  # ns that each part computes [direction, l]
+    needs: Ints  # bytes of memory of each part [l]
+    used: Ints  # bytes of memory [d]
+    sum: Ints  # ns in which a group of parts adds up [buffer, l, what, group]
+    sum_span: Ints  # bits of the levels that it crosses
+    sum_least: Ints  # ns of the fastest group [buffer, l, what]
+    busy: Ints  # ns for which gradients keep the port of device 0 busy, and its group's links [buffer, l, v]
+    built: Ints  # the buffer of a layer's sums [l]
     components: Ints  # of an edge's components [buffer, e]
     comp: Ints  # the component of each part of an edge's source, and of its target [buffer, e, 2, part]
     member: Ints  # devices of an edge's source, and of its target, by component [buffer, e, 2, ...]
     begin: Ints  # where a component's devices begin among them [buffer, e, 2, component]
     moves: Ints  # components that move, forward and backward [buffer, e, 2]
     move: Ints  # ns of a component, forward and backward [buffer, e, 2, component]
-    span: Ints  # bits of the levels that a component crosses [buffer, e, component]
+    move_least: Ints  # ns of the fastest component, 0 where one does not move [buffer, e, 2]
+    span: Ints  # bits of the levels that a component crosses, and ALIKE [buffer, e, component]
     edge: Ints  # the buffer of an edge [e]
     computed: Ints  # end of a beat's computation [buffer, b, d]
     ends: Ints  # when its results are there: what parts add up for them comes between [buffer, b, d]
@@ -107,14 +130,85 @@ class Board(NamedTuple):
     later: Ints  # what is to be added to a beat's times [b]
     begun: Ints  # of a device's update [d]
     done: Ints  # its end
+    # Before the last change.
+    was_which: Ints
+    was_later: Ints
+    was_edge: Ints
+    was_built: Ints
+    # Room for what is worked out on the way.
+    stale_edge: Bools  # still to be built [e]
+    stale_layer: Bools  # [l]
+    touched: Bools  # played anew [b]
+    after: Ints  # ns from a beat to the end of the step, at least [b]
+    least_pass: Ints  # ns of a layer's pass, at least [direction, l]
+    rest: Ints  # ns for which the backward pass still keeps them busy [v]
+    least_sync: Ints  # ns in which a layer's gradients are reduced, at least [l]
+    least_move: Ints  # ns of an edge, at least [direction, e]
+    wanted: Ints  # splits that are tried [l, 5]
+    everything: Bools  # all true [l]
+    numbers: Ints  # 0, 1, ... [d]
+    arrival: Ints  # [d]
+    ready: Ints  # [d]
+    fellows: Ints  # [d]
+    order: Ints  # [2, d]
+    tally: Ints  # [2, d]
+    table: Ints  # [4, d]
+    amount: Floats  # [3, d]
+    final: Ints  # a state
+
+
+class Tries(NamedTuple):
+    """Changes to try one after the other; see attempt."""
+
+    change: Ints  # layers from, to before; from where their split is taken, its number, its first device [t, 5]
+    slack: Floats  # the share of the step by which it may get longer [t]
+    ways: Ints  # degrees to which layers can be cut [..., 4]
+    most: Ints  # the highest degrees of a layer by sample, parameter, reduction [l, 3]
+    plan: Ints  # degrees and first device of each layer, as on the board [l, 5]
+    plans: Ints  # the best so far, and others from which splits are taken [..., l, 5]
+    best: int  # ns of the best so far
+    lacks: int  # bytes that it lacks on some device
+    full: bool  # play everything each time
+    patient: bool  # play to the end even what cannot be short enough
 
 
 @compiled
-def place(board, layer, degrees, devices):
-    """Give a layer a split (sample, parameter, reduction, copies), and its parts their devices."""
-    board.sample[layer], board.parameter[layer], board.reduction[layer], board.copies[layer] = degrees
-    board.parts[layer] = devices.shape[0]
-    board.place[layer, :] = -1
-    for part in range(devices.shape[0]):
-        board.device[layer, part] = devices[part]
-        board.place[layer, devices[part]] = part
+def copy(target, source, plus):
+    """Numbers from one array into another, with something added; numba's own assignments allocate."""
+    for number in range(target.shape[0]):
+        target[number] = source[number] + plus
+
+
+@compiled
+def cut(problem, board, layer, degrees):
+    """Give a layer a split (sample, parameter, reduction, copies); its parts are still to be placed."""
+    board.sample[layer], board.parameter[layer] = degrees[0], degrees[1]
+    board.reduction[layer], board.copies[layer] = degrees[2], degrees[3]
+    k, q = problem.degree[degrees[0]], problem.degree[degrees[1] * degrees[2]]
+    board.duration[FORWARD, layer] = problem.forward[layer, k, q]
+    board.duration[BACKWARD, layer] = problem.backward[layer, k, q]
+
+
+@compiled
+def place(problem, board, layer, devices):
+    """Give the parts of a layer their devices."""
+    own, of_device, piece, used = board.device[layer], board.place[layer], board.piece[layer], board.used
+    for device in own[: board.parts[layer]]:
+        used[device] -= board.needs[layer]
+        of_device[device] = -1
+    samples, parameters = board.sample[layer], board.parameter[layer]
+    reductions, copies = board.reduction[layer], board.copies[layer]
+    part = 0
+    for sample in range(samples):
+        for parameter in range(parameters):
+            for reduction in range(reductions):
+                for _ in range(copies):
+                    piece[0, part], piece[1, part], piece[2, part] = sample, parameter, reduction
+                    part += 1
+    needed = problem.memory[layer, problem.degree[samples], problem.degree[parameters * reductions]]
+    board.parts[layer], board.needs[layer] = part, needed
+    for number in range(part):
+        device = devices[number]
+        own[number] = device
+        of_device[device] = number
+        used[device] += needed

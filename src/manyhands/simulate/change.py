@@ -13,66 +13,104 @@ A device or link that was free before anything that is still to come can begin d
 
 import numpy as np
 
-from manyhands.simulate.board import BACKWARD, FORWARD, compiled
+from manyhands.simulate.board import BACKWARD, FORWARD, NEVER, compiled, copy, inlined
+from manyhands.simulate.bound import least, soonest
+from manyhands.simulate.collective import build_layer
 from manyhands.simulate.play import finish, play_beat
 from manyhands.simulate.transfer import build_edge
 
 
-@compiled
-def change(problem, board, changed, tally):
+@inlined
+def change(problem, board, changed, limit):
     """Repair the timeline of a board on which the layers marked as changed were placed anew; the end of the step.
 
-    What was before stays in the other buffers: `board.which`, `later` and `edge` as they were bring it back.
+    Gives up as soon as that is sure to be after `limit`, and then gives any time after it. `undo` brings back what was
+    before, in either case.
     """
-    was_which, was_later = board.which.copy(), board.later.copy()
-    touched = _touch(problem, board, changed, tally)
-    beats = touched.shape[0]
-    state = np.zeros(board.state.shape[2], dtype=np.int64)
-    beat = _next(touched, 0)
+    which, later, touched = board.which, board.later, board.touched
+    copy(board.was_which, which, 0)
+    copy(board.was_later, later, 0)
+    copy(board.was_edge, board.edge, 0)
+    copy(board.was_built, board.built, 0)
+    _touch(problem, board, changed)
+    _build(problem, board)
+    hurried, beats = limit < NEVER, touched.shape[0]
+    if hurried and least(problem, board) > limit:
+        return limit + 1
+    beat = _next(touched, beats - touched.shape[0])
     while beat < beats:
-        if beat > 0:
-            state[:] = board.state[board.which[beat - 1], beat - 1] + board.later[beat - 1]
         while beat < beats:
-            board.which[beat], board.later[beat] = 1 - board.which[beat], 0
-            play_beat(problem, board, state, beat, tally)
-            board.state[board.which[beat], beat] = state
+            which[beat], later[beat] = 1 - which[beat], 0
+            play_beat(problem, board, beat)
+            if hurried and soonest(problem, board, beat) > limit:
+                return limit + 1
             beat += 1
             if beat == beats or touched[beat] or _concerns(problem, changed, beat - 1):
                 continue
-            settled, shift = _settled(problem, board, beat - 1, was_which, was_later)
+            settled, shift = _settled(problem, board, beat - 1)
             if settled:
                 break
         else:
             break
         following = _next(touched, beat)
-        board.later[beat:following] += shift
+        copy(later[beat:following], later[beat:following], shift)
         beat = following
-    return finish(problem, board, tally)
+    return finish(problem, board)
 
 
 @compiled
-def _touch(problem, board, changed, tally):
-    """Build the edges of changed layers; the beats that have another duration, or other transfers, than before."""
-    touched = np.zeros(problem.layer.shape[0], dtype=np.bool_)
+def undo(board):
+    """Take the last change back; the changed layers are still to be placed as they were."""
+    copy(board.which, board.was_which, 0)
+    copy(board.later, board.was_later, 0)
+    copy(board.edge, board.was_edge, 0)
+    copy(board.built, board.was_built, 0)
+    board.stale_edge[:] = board.stale_layer[:] = False
+
+
+@compiled
+def mark(problem, board, changed):
+    """Mark what is to be built anew of changed layers."""
+    for layer in range(changed.shape[0]):
+        board.stale_layer[layer] = changed[layer]
+    for edge in range(problem.source.shape[0]):
+        board.stale_edge[edge] = changed[problem.source[edge]] or changed[problem.target[edge]]
+
+
+@compiled
+def _touch(problem, board, changed):
+    """Mark the beats that have other durations or transfers than before."""
+    touched = board.touched
+    touched[:] = False
     for layer in range(changed.shape[0]):
         if changed[layer]:
-            _touch_layer(problem, touched, FORWARD, layer)
-            _touch_layer(problem, touched, BACKWARD, layer)
+            board.built[layer] = 1 - board.built[layer]
+            _touch_layer(problem.beat, touched, layer, layer)
     for edge in range(problem.source.shape[0]):
-        source, target = problem.source[edge], problem.target[edge]
-        if changed[source] or changed[target]:
+        if board.stale_edge[edge]:
             board.edge[edge] = 1 - board.edge[edge]
-            build_edge(problem, board, edge, board.edge[edge], tally)
-            _touch_layer(problem, touched, FORWARD, target)
-            _touch_layer(problem, touched, BACKWARD, source)
-    return touched
+            _touch_layer(problem.beat, touched, problem.target[edge], problem.source[edge])
 
 
 @compiled
-def _touch_layer(problem, touched, direction, layer):
-    for micro in range(problem.beat.shape[1]):
-        if problem.beat[direction, micro, layer] >= 0:
-            touched[problem.beat[direction, micro, layer]] = True
+def _touch_layer(beat, touched, forward, backward):
+    """Mark the forward beats of one layer, and the backward beats of another."""
+    for micro in range(beat.shape[1]):
+        touched[beat[FORWARD, micro, forward]] = True
+        if beat[BACKWARD, micro, backward] >= 0:
+            touched[beat[BACKWARD, micro, backward]] = True
+
+
+@inlined
+def _build(problem, board):
+    for layer in range(board.parts.shape[0]):
+        if board.stale_layer[layer]:
+            build_layer(problem, board, layer, board.built[layer])
+            board.stale_layer[layer] = False
+    for edge in range(problem.source.shape[0]):
+        if board.stale_edge[edge]:
+            build_edge(problem, board, edge, board.edge[edge])
+            board.stale_edge[edge] = False
 
 
 @compiled
@@ -85,17 +123,12 @@ def _next(touched, beat):
 @compiled
 def _concerns(problem, changed, beat):
     """Whether what a beat leaves includes results or first devices of a changed layer, which lie elsewhere now."""
+    layers, found = problem.layer, False
     for other in problem.live[beat]:
-        if other < 0:
-            break
-        if changed[problem.layer[other]]:
-            return True
+        found |= other >= 0 and changed[layers[other]]
     for layer in problem.fresh[beat]:
-        if layer < 0:
-            break
-        if changed[layer]:
-            return True
-    return False
+        found |= layer >= 0 and changed[layer]
+    return found
 
 
 @compiled
@@ -118,8 +151,9 @@ def _earliest(problem, board, beat, which, later):
 
 
 @compiled
-def _settled(problem, board, beat, was_which, was_later):
+def _settled(problem, board, beat):
     """Whether all that a beat leaves to later ones is as it was, but later by the same time; and by how much."""
+    was_which, was_later = board.was_which, board.was_later
     new = _earliest(problem, board, beat, board.which, board.later)
     shift = new - _earliest(problem, board, beat, was_which, was_later)
     for other in problem.live[beat]:

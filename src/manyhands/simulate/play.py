@@ -4,75 +4,79 @@
 
 import numpy as np
 
-from manyhands.simulate.board import FORWARD, compiled
-from manyhands.simulate.transfer import all_reduce, build_edge, members
+from manyhands.simulate.board import (
+    ALIKE,
+    BACKWARD,
+    FORWARD,
+    IN,
+    OUT,
+    REDUCTION,
+    SHARED,
+    compiled,
+    copy,
+    inlined,
+)
+from manyhands.simulate.collective import gather_group, groups_of
 
 
 @compiled
-def _link(problem, level, device):
-    """Where the state of the link lies that joins a device's group to the others of a level."""
-    return problem.first[level] + device // problem.size[level]
-
-
-@compiled
-def _collective(problem, state, ready, duration, span, givers, takers):
+def _collective(state, slot, overlap, ready, duration, span, givers, takers):
     """Play one transfer: it waits for its ports and links, and keeps them busy until its end."""
-    width = problem.devices
-    start = ready
     both = givers.shape[0] > 1 or takers.shape[0] > 1  # a collective: all give and take
-    for side in range(2):
-        devices = givers if side == 0 else takers
-        for device in devices:
-            if both or side == 1:
-                start = max(start, state[width + device])
-            if both or side == 0:
-                start = max(start, state[2 * width + device])
-            if not problem.overlap:
-                start = max(start, state[device])
-            for level in range(1, problem.size.shape[0]):
-                if span >> level & 1:
-                    start = max(start, state[_link(problem, level, device)])
+    start = ready
+    for row in range(1 if overlap else 0, slot.shape[0]):
+        if row <= OUT or span >> (row - OUT) & 1:
+            if both or row != IN:
+                for device in givers:
+                    start = max(start, state[slot[row, device]])
+            if both or row != OUT:
+                for device in takers:
+                    start = max(start, state[slot[row, device]])
     end = start + duration
-    for side in range(2):
-        devices = givers if side == 0 else takers
-        for device in devices:
-            if both or side == 1:
-                state[width + device] = end
-            if both or side == 0:
-                state[2 * width + device] = end
-            if not problem.overlap:
-                state[device] = end
-            for level in range(1, problem.size.shape[0]):
-                if span >> level & 1:
-                    state[_link(problem, level, device)] = end
+    for row in range(1 if overlap else 0, slot.shape[0]):
+        if row <= OUT or span >> (row - OUT) & 1:
+            if both or row != IN:
+                for device in givers:
+                    state[slot[row, device]] = end
+            if both or row != OUT:
+                for device in takers:
+                    state[slot[row, device]] = end
     return end
 
 
 @compiled
-def _move(problem, board, state, edge, direction, beat, arrival):
-    """Play an edge's transfers, those first that are ready first; `arrival` is when a device has all it takes."""
-    buffer = board.edge[edge]
+def _move(problem, board, state, edge, direction, beat):
+    """Play an edge's transfers, those first that are ready first, and note when each device has all it takes."""
+    buffer, arrival = board.edge[edge], board.arrival
     a, b = problem.source[edge], problem.target[edge]
     from_, to, side = (a, b, 0) if direction == FORWARD else (b, a, 1)
     before = problem.beat[direction, problem.micro[beat], from_]
     ends, later = board.ends[board.which[before], before], board.later[before]
-    comp, move = board.comp[buffer, edge], board.move[buffer, edge, direction]
     if not board.moves[buffer, edge, direction]:
         for part in range(board.parts[to]):
             device = board.device[to, part]
             arrival[device] = max(arrival[device], ends[device] + later)
         return
+    comp, move = board.comp[buffer, edge], board.move[buffer, edge, direction]
     count = board.components[buffer, edge]
-    ready = np.zeros(count, dtype=np.int64)
+    ready = board.ready[:count]
+    ready[:] = 0
     for part in range(board.parts[from_]):
         number = comp[side, part]
         ready[number] = max(ready[number], ends[board.device[from_, part]] + later)
     arrived = board.arrived[board.which[beat], 2 * problem.micro[beat] + direction, edge]
-    for number in _in_order(ready):
+    member, begin = board.member[buffer, edge], board.begin[buffer, edge]
+    _sort(ready, board.order)
+    for number in board.order[0, :count]:
         if move[number] > 0:
+            givers = member[side, begin[side, number] : begin[side, number + 1]]
+            takers = member[1 - side, begin[1 - side, number] : begin[1 - side, number + 1]]
             span = board.span[buffer, edge, number]
-            givers, takers = members(board, buffer, edge, side, number), members(board, buffer, edge, 1 - side, number)
-            arrived[number] = _collective(problem, state, ready[number], move[number], span, givers, takers)
+            if span & ALIKE:
+                takers = takers[:0]
+            arrived[number] = _collective(
+                state, problem.slot, problem.overlap, ready[number], move[number], span, givers, takers
+            )
     for part in range(board.parts[to]):
         number, device = comp[1 - side, part], board.device[to, part]
         when = arrived[number] if move[number] > 0 else ends[device] + later
@@ -80,110 +84,115 @@ def _move(problem, board, state, edge, direction, beat, arrival):
 
 
 @compiled
-def _in_order(ready):
-    """The numbers of components, those first that are ready first; of equals the lower number."""
-    for number in range(1, ready.shape[0]):
-        if ready[number] < ready[number - 1]:
-            return np.argsort(ready, kind="mergesort")
-    return np.arange(ready.shape[0])
+def _sort(keys, order):
+    """The numbers of the keys in their order into order[0], of equals the lower number first."""
+    count, in_order = keys.shape[0], True
+    for number in range(count):
+        order[0, number] = number
+        in_order &= number == 0 or keys[number] >= keys[number - 1]
+    run = count if in_order else 1
+    while run < count:  # runs of this length are in order: merge each two
+        copy(order[1, :count], order[0], run - run)
+        for low in range(0, count, 2 * run):
+            middle, high = min(low + run, count), min(low + 2 * run, count)
+            left, right = low, middle
+            for at in range(low, high):
+                if left < middle and (right == high or keys[order[1, left]] <= keys[order[1, right]]):
+                    order[0, at] = order[1, left]
+                    left += 1
+                else:
+                    order[0, at] = order[1, right]
+                    right += 1
+        run *= 2
 
 
 @compiled
-def _together(problem, board, state, layer, by_sample, size, ends, tally):
-    """Have the parts of a layer add up: those that differ in their samples, or those of a reduction."""
+def _together(problem, board, state, layer, kind, ends):
+    """Have the parts of a layer add up."""
     parts = board.parts[layer]
-    copies, reduction = board.copies[layer], board.reduction[layer]
-    members = board.sample[layer] if by_sample else reduction
-    stride = parts // members if by_sample else copies
-    group = np.empty(members, dtype=np.int64)
-    for part in range(parts):
-        if part // stride % members == 0:
-            ready = np.int64(0)
-            for number in range(members):
-                group[number] = board.device[layer, part + number * stride]
-                ready = max(ready, ends[group[number]])
-            duration, span = all_reduce(problem, size, group, tally)
-            measured = problem.sync[
-                layer,
-                problem.degree[board.sample[layer]],
-                problem.degree[board.parameter[layer] * reduction],
-            ]
-            if by_sample and measured >= 0 and size == problem.weights[layer] / (board.parameter[layer] * reduction):
-                duration = max(measured, 1)
-            end = _collective(problem, state, ready, duration, span, group, group)
-            for device in group:
-                ends[device] = end
+    number, stride = groups_of(kind, board.sample[layer], board.reduction[layer], parts, board.copies[layer])
+    built, fellows = board.built[layer], board.fellows[:number]
+    for group in range(parts // number):
+        gather_group(board.device[layer], group, stride, fellows)
+        ready = np.int64(0)
+        for device in fellows:
+            ready = max(ready, ends[device])
+        duration, span = board.sum[built, layer, kind, group], board.sum_span[built, layer, kind, group]
+        end = _collective(state, problem.slot, problem.overlap, ready, duration, span, fellows, fellows[:0])
+        for device in fellows:
+            ends[device] = end
 
 
-@compiled
-def play_beat(problem, board, state, beat, tally):
-    """Play one beat from the state before it, and leave the state after it."""
-    width, layer, direction = problem.devices, problem.layer[beat], problem.direction[beat]
-    arrival = np.zeros(width, dtype=np.int64)
-    edges = problem.into[layer] if direction == FORWARD else problem.out[layer]
+@inlined
+def play_beat(problem, board, beat):
+    """Play one beat, from the state that the one before it left."""
+    layer, direction, last = problem.layer[beat], problem.direction[beat], problem.last[beat]
+    which, later, arrival, sample = board.which, board.later, board.arrival, board.sample[layer]
+    buffer = which[beat]
+    states, all_ends, synced = board.state, board.ends, board.synced[buffer, layer]
+    state, ends, computed = states[buffer, beat], all_ends[buffer, beat], board.computed[buffer, beat]
+    if beat > 0:
+        copy(state, states[which[beat - 1], beat - 1], later[beat - 1])
+    else:
+        state[:] = 0
+    devices, edges = board.device[layer, : board.parts[layer]], problem.into[layer]
+    for device in devices:
+        arrival[device] = 0
+    if direction == BACKWARD:
+        edges = problem.out[layer]
+        if edges[0] < 0:  # the last layer's gradient comes from its own results
+            before = problem.beat[FORWARD, problem.micro[beat], layer]
+            for device in devices:
+                arrival[device] = all_ends[which[before], before, device] + later[before]
     for edge in edges:
-        if edge < 0:
-            break
-        if direction == FORWARD or problem.back[edge]:
-            _move(problem, board, state, edge, direction, beat, arrival)
-    k = problem.degree[board.sample[layer]]
-    q = problem.degree[board.parameter[layer] * board.reduction[layer]]
-    duration = problem.forward[layer, k, q] if direction == FORWARD else problem.backward[layer, k, q]
-    computed, ends = board.computed[board.which[beat], beat], board.ends[board.which[beat], beat]
-    for part in range(board.parts[layer]):
-        device = board.device[layer, part]
+        if edge >= 0 and (direction == FORWARD or problem.back[edge]):
+            _move(problem, board, state, edge, direction, beat)
+    duration = board.duration[direction, layer]
+    for device in devices:
         computed[device] = ends[device] = state[device] = max(state[device], arrival[device]) + duration
-    if problem.shared[layer] and board.sample[layer] > 1:
-        _together(problem, board, state, layer, True, problem.shared[layer] / board.parameter[layer], ends, tally)
-    if direction == FORWARD and board.reduction[layer] > 1:
-        pieces = board.sample[layer] * board.parameter[layer]
-        _together(problem, board, state, layer, False, problem.output[layer] / pieces, ends, tally)
-    if problem.last[beat]:
-        synced = board.synced[board.which[beat], layer]
-        for part in range(board.parts[layer]):
-            synced[board.device[layer, part]] = ends[board.device[layer, part]]
-        if board.sample[layer] > 1 and problem.weights[layer] and not problem.late:
-            size = problem.weights[layer] / (board.parameter[layer] * board.reduction[layer])
-            _together(problem, board, state, layer, True, size, synced, tally)
+    for kind in range(board.sum.shape[2]):
+        results = ends
+        if kind == SHARED:
+            adds = problem.shared[layer] > 0 and sample > 1
+        elif kind == REDUCTION:
+            adds = direction == FORWARD and board.reduction[layer] > 1
+        else:
+            results, adds = synced, last and sample > 1 and problem.weights[layer] > 0 and not problem.late
+            if last:
+                for device in devices:
+                    synced[device] = ends[device]
+        if adds:
+            _together(problem, board, state, layer, kind, results)
 
 
-@compiled
-def finish(problem, board, tally):
+@inlined
+def finish(problem, board):
     """Reduce what was left for the end, update the weights; the end of the step."""
-    width, layers = problem.devices, board.parts.shape[0]
-    begun, done = board.begun, board.done
+    begun, done, last, beats = board.begun, board.done, board.final, problem.synced
+    all_synced, which, later, own, parts = board.synced, board.which, board.later, board.device, board.parts
     begun[:] = 0
-    for layer in range(layers):
-        beat = problem.synced[layer]
-        if beat < 0:
-            continue
-        synced, later = board.synced[board.which[beat], layer], board.later[beat]
-        for part in range(board.parts[layer]):
-            device = board.device[layer, part]
-            begun[device] = max(begun[device], synced[device] + later)
+    for layer in range(parts.shape[0]):
+        beat = beats[layer]
+        if beat >= 0:
+            synced, plus = all_synced[which[beat], layer], later[beat]
+            for device in own[layer, : parts[layer]]:
+                begun[device] = max(begun[device], synced[device] + plus)
     if problem.late:
-        state = np.zeros(board.state.shape[2], dtype=np.int64)
-        state[:width] = begun
-        for layer in range(layers - 1, -1, -1):
+        last[:] = 0
+        for device in range(begun.shape[0]):
+            last[device] = begun[device]
+        for number in range(parts.shape[0]):
+            layer = parts.shape[0] - 1 - number
             if board.sample[layer] > 1 and problem.weights[layer]:
-                size = problem.weights[layer] / (board.parameter[layer] * board.reduction[layer])
-                _together(problem, board, state, layer, True, size, begun, tally)
-    done[:] = begun
-    for layer in range(layers):
+                _together(problem, board, last, layer, board.sum.shape[2] - 1, begun)
+    for device in range(done.shape[0]):
+        done[device] = begun[device]
+    for layer in range(parts.shape[0]):
         work = problem.update[layer, problem.degree[board.parameter[layer] * board.reduction[layer]]]
-        for part in range(board.parts[layer]):
-            done[board.device[layer, part]] += work
-    return done.max()
-
-
-@compiled
-def full(problem, board, tally):
-    """Build and play everything; gives the end of the step."""
-    for edge in range(problem.source.shape[0]):
-        build_edge(problem, board, edge, board.edge[edge], tally)
-    board.later[:] = 0
-    state = np.zeros(board.state.shape[2], dtype=np.int64)
-    for beat in range(problem.layer.shape[0]):
-        play_beat(problem, board, state, beat, tally)
-        board.state[board.which[beat], beat] = state
-    return finish(problem, board, tally)
+        if work:
+            for device in own[layer, : parts[layer]]:
+                done[device] += work
+    end = np.int64(0)
+    for device in range(done.shape[0]):
+        end = max(end, done[device])
+    return end

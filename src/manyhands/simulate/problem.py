@@ -42,6 +42,8 @@ def make(graph: Graph, costs: Costs, cluster: Cluster, batch: int, program: Sequ
     sizes = np.array([level.devices for level in cluster.levels], dtype=np.int64)
     groups = -(-cluster.devices // sizes)
     first = 3 * cluster.devices + np.concatenate([[0], np.cumsum(groups[1:])]).astype(np.int64)
+    group = np.arange(cluster.devices, dtype=np.int64) // sizes[:, None]
+    own = np.arange(3 * cluster.devices, dtype=np.int64).reshape(3, cluster.devices)
     return Problem(
         devices=cluster.devices,
         degree=numbers,
@@ -60,7 +62,8 @@ def make(graph: Graph, costs: Costs, cluster: Cluster, batch: int, program: Sequ
         out=_lists([[e for e, edge in enumerate(graph.edges) if edge[0] == n] for n in range(len(graph.layers))]),
         **_program(graph, program, micro),
         size=sizes,
-        first=np.concatenate([[0], first[:-1]]).astype(np.int64),
+        slot=np.concatenate([own, first[:-1, None] + group[1:]]),
+        group=group,
         rate=np.array([level.gb_per_s for level in cluster.levels]),  # 10^9 bytes a second are bytes a ns
         latency=_ints(round(1000 * level.latency_us) for level in cluster.levels),
         duplex=np.array([level.duplex for level in cluster.levels], dtype=np.bool_),
@@ -118,14 +121,16 @@ def _program(graph: Graph, program: Sequence[Beat], micro: int) -> dict[str, Any
     layers = range(len(graph.layers))
     last = {layer: max((int(at[BACKWARD, part, layer]) for part in range(micro)), default=-1) for layer in layers}
     taken = [0] * len(program)  # the last beat that takes a beat's result
-    fresh: list[tuple[int, int, int]] = []  # beats that take none: from when on it matters, beat, layer
+    fresh: list[tuple[int, int]] = []  # beats that take none, and their layers
     for number, (direction, part, layer) in enumerate(program):
-        sources = graph.layers[layer].after if direction == FORWARD else graph.before[layer]
+        sources = [at[direction, part, each] for each in (graph.layers[layer].after, graph.before[layer])[direction]]
+        if direction == BACKWARD and not sources:
+            sources = [at[FORWARD, part, layer]]
         for source in sources:
-            if at[direction, part, source] >= 0:
-                taken[at[direction, part, source]] = max(taken[at[direction, part, source]], number)
+            if source >= 0:
+                taken[source] = max(taken[source], number)
         if not sources:
-            fresh.append((-1 if direction == FORWARD else int(at[FORWARD, part, layer]), number, layer))
+            fresh.append((number, layer))
     cuts = range(len(program))
     return {
         "direction": _ints(beat[0] for beat in program),
@@ -137,7 +142,7 @@ def _program(graph: Graph, program: Sequence[Beat], micro: int) -> dict[str, Any
         "beat": at,
         "synced": _ints(last[layer] for layer in layers),
         "live": _lists([[beat for beat in range(cut + 1) if taken[beat] > cut] for cut in cuts]),
-        "fresh": _lists([sorted({layer for since, beat, layer in fresh if since <= cut < beat}) for cut in cuts]),
+        "fresh": _lists([sorted({layer for beat, layer in fresh if cut < beat}) for cut in cuts]),
     }
 
 
@@ -158,15 +163,25 @@ def board(problem: Problem) -> Board:
         parameter=ones(),
         reduction=ones(),
         copies=ones(),
-        parts=ones(),
+        parts=zeros(layers),
         device=zeros(layers, devices),
         place=np.full((layers, devices), -1, dtype=np.int64),
+        piece=zeros(layers, 3, devices),
+        duration=zeros(2, layers),
+        needs=zeros(layers),
+        used=zeros(devices),
+        sum=zeros(2, layers, 3, devices),
+        sum_span=zeros(2, layers, 3, devices),
+        sum_least=zeros(2, layers, 3),
+        busy=zeros(2, layers, len(problem.rate)),
+        built=zeros(layers),
         components=zeros(2, edges),
         comp=zeros(2, edges, 2, devices),
         member=zeros(2, edges, 2, devices),
         begin=zeros(2, edges, 2, devices + 1),
         moves=zeros(2, edges, 2),
         move=zeros(2, edges, 2, devices),
+        move_least=zeros(2, edges, 2),
         span=zeros(2, edges, devices),
         edge=zeros(edges),
         computed=zeros(2, beats, devices),
@@ -178,4 +193,27 @@ def board(problem: Problem) -> Board:
         later=zeros(beats),
         begun=zeros(devices),
         done=zeros(devices),
+        was_which=zeros(beats),
+        was_later=zeros(beats),
+        was_edge=zeros(edges),
+        was_built=zeros(layers),
+        stale_edge=np.zeros(edges, dtype=np.bool_),
+        stale_layer=np.zeros(layers, dtype=np.bool_),
+        touched=np.zeros(beats, dtype=np.bool_),
+        after=zeros(beats),
+        least_pass=zeros(2, layers),
+        rest=zeros(len(problem.rate)),
+        least_sync=zeros(layers),
+        least_move=zeros(2, edges),
+        wanted=zeros(layers, 5),
+        everything=np.ones(layers, dtype=np.bool_),
+        numbers=np.arange(devices, dtype=np.int64),
+        arrival=zeros(devices),
+        ready=zeros(devices),
+        fellows=zeros(devices),
+        order=zeros(2, devices),
+        tally=zeros(2, devices),
+        table=zeros(4, devices),
+        amount=np.zeros((3, devices)),
+        final=zeros(3 * devices + groups),
     )

@@ -6,12 +6,18 @@ import numpy as np
 
 from manyhands.errors import PlanError
 from manyhands.plan.split import Split
-from manyhands.simulate import change as repair
-from manyhands.simulate import play
-from manyhands.simulate.board import Board, Problem, place
+from manyhands.simulate.attempt import attempt
+from manyhands.simulate.board import Board, Bools, Ints, Problem, Tries
 from manyhands.simulate.problem import board as empty_board
 
 Times = tuple[int, ...]
+
+
+def _rows(*shape: int) -> Ints:
+    return np.zeros(shape, dtype=np.int64)
+
+
+NO_TRIES = Tries(_rows(0, 5), np.zeros(0), _rows(0, 4), _rows(0, 3), _rows(0, 5), _rows(0, 0, 5), 0, 0, False, False)
 
 
 class Simulation:
@@ -19,9 +25,10 @@ class Simulation:
 
     def __init__(self, problem: Problem, splits: Sequence[Split]) -> None:
         self.problem, self.board = problem, empty_board(problem)
-        self._scratch = np.zeros((2, problem.devices), dtype=np.int64)
         if len(splits) != len(problem.weights):
             raise PlanError(f"{len(splits)} splits for {len(problem.weights)} layers: give one for each")
+        self._degrees = _rows(len(splits), 4)
+        self._devices = _rows(len(splits), problem.devices)
         for layer, split in enumerate(splits):
             self._place(layer, split)
         self.step_ns = self.full()
@@ -33,21 +40,32 @@ class Simulation:
         for name, degree in (("sample", split.sample), ("parameter x reduction", split.parameter * split.reduction)):
             if self.problem.degree[degree] < 0:
                 raise PlanError(f"split {name}={degree}: {most} devices cannot be divided so; use a divisor")
-        place(self.board, layer, (split.sample, split.parameter, split.reduction, split.copies), devices)
+        self._degrees[layer] = split.sample, split.parameter, split.reduction, split.copies
+        self._devices[layer, : len(devices)] = devices
 
     def full(self) -> int:
         """Build and play everything."""
-        self.step_ns = int(play.full(self.problem, self.board, self._scratch))
-        return self.step_ns
+        return self._run(np.ones(len(self._degrees), dtype=np.bool_))
 
     def change(self, splits: Mapping[int, Split]) -> int:
         """Give some layers another split, and repair what that touches."""
-        changed = np.zeros(len(self.board.parts), dtype=np.bool_)
+        changed = np.zeros(len(self._degrees), dtype=np.bool_)
         for layer, split in splits.items():
             self._place(layer, split)
             changed[layer] = True
-        self.step_ns = int(repair.change(self.problem, self.board, changed, self._scratch))
+        return self._run(changed)
+
+    def _run(self, changed: Bools) -> int:
+        step_ns, _, _ = attempt(self.problem, self.board, changed, self._degrees, self._devices, NO_TRIES)
+        self.step_ns = int(step_ns)
         return self.step_ns
+
+    def attempt(self, tries: Tries) -> tuple[int, int]:
+        """Try changes; the step of the best plan, which is left in tries.plans[0], and the bytes that it lacks."""
+        changed = np.zeros(len(self._degrees), dtype=np.bool_)
+        step_ns, best_ns, lacks = attempt(self.problem, self.board, changed, self._degrees, self._devices, tries)
+        self.step_ns = int(step_ns)
+        return int(best_ns), int(lacks)
 
     def times(self) -> dict[str, list[Times]]:
         """Every start and end, in one order: what two simulations of one plan must agree in."""
