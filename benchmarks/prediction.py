@@ -2,6 +2,8 @@
 
 python benchmarks/prediction.py costs FILE      times layers and links; for other numbers of samples than the plans have
 python benchmarks/prediction.py measure FILE    predicts from that file alone, lets the plans train, prints the table
+
+Both take --ranks: with how many ranks to train beside one process, such as 4,16 (default: all numbers that fit).
 """
 
 import argparse
@@ -39,23 +41,22 @@ BOUND = "kernels=own,compile=off,capture=off,feed=device,workers=0"
 BESIDE = (0.7, 1.5)  # of a rank's samples: the sizes at which layers are timed, neither of them the plan's
 
 
-def plans(machine: Machine, images: bool) -> list[str]:
+def plans(numbers: list[int], images: bool) -> list[str]:
     """One process and several ranks, in both precisions, over both backends."""
-    cores = machine.physical_cores
     layout = "channels_last" if images else "contiguous"
-    numbers = [number for number in (2, 4, 8, 16) if cores % number == 0 and number <= cores]
     words = [f"serial,precision={precision}" for precision in ("fp32", "bf16")]
     words += [f"data:{number},precision={precision}" for number in numbers for precision in ("fp32", "bf16")]
     words += [f"data:{number},precision=fp32,backend=gloo" for number in numbers[-1:]]
     return [f"{each},layout={layout},{BOUND}" for each in words]
 
 
-def cases(machine: Machine) -> list[tuple[Config, list[Plan]]]:
-    made = []
+def cases(machine: Machine, ranks: list[int]) -> list[tuple[Config, list[Plan]]]:
+    made, cores = [], machine.physical_cores
+    numbers = ranks or [number for number in (2, 4, 8, 16) if cores % number == 0 and number <= cores]
     for model, data, batch, more in CASES:
         values = {"model.name": model, "data.name": data, "train.batch_size": batch, "data.size": 2000, **more}
         config = with_values(Config(), values)
-        words = plans(machine, "text" not in data)
+        words = plans(numbers, "text" not in data)
         made.append((config, [settle_early(parse(each), config, machine) for each in words]))
     return made
 
@@ -64,11 +65,11 @@ def rank_share(config: Config, plan: Plan) -> int:
     return -(-config.train.batch_size // plan.world)
 
 
-def costs(path: Path) -> None:
+def costs(path: Path, ranks: list[int]) -> None:
     """Time layers at sizes beside the plans', and links."""
     machine = detect()
     kept: dict[str, Any] = {"profiles": {}, "links": {}}
-    for config, chosen in cases(machine):
+    for config, chosen in cases(machine, ranks):
         for plan in chosen:
             share = rank_share(config, plan)
             sizes = sorted({max(round(factor * share), 1) for factor in BESIDE} - {share})
@@ -83,11 +84,11 @@ def costs(path: Path) -> None:
     write_json(path, kept)
 
 
-def measure(path: Path, rounds: int) -> None:
+def measure(path: Path, ranks: list[int], rounds: int) -> None:
     """Predict from the file, train, and print."""
     machine, kept = detect(), json.loads(path.read_text())
     rows = []
-    for config, chosen in cases(machine):
+    for config, chosen in cases(machine, ranks):
         graph = fuse(graph_of(config))
         predicted = {}
         for plan in chosen:
@@ -134,5 +135,7 @@ if __name__ == "__main__":
     parser.add_argument("part", choices=["costs", "measure"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", default="")
     given = parser.parse_args()
-    costs(given.file) if given.part == "costs" else measure(given.file, given.rounds)
+    numbers = [int(each) for each in given.ranks.split(",") if each]
+    costs(given.file, numbers) if given.part == "costs" else measure(given.file, numbers, given.rounds)

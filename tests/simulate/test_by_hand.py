@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from manyhands.errors import MachineError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.cluster import Cluster, Level
 from manyhands.plan.split import Split, on
@@ -236,17 +237,12 @@ def test_a_link_that_is_not_duplex_counts_both_directions(duplex: bool, takes: i
     assert ("b", 11010, 11010 + 4 * takes) in moved(data)
 
 
-@pytest.mark.parametrize(
-    ("duplex", "takes"),
-    [
-        (True, 2000),
-        pytest.param(False, 4000, marks=pytest.mark.xfail(strict=True, reason="ports are taken as duplex")),
-    ],
-)
-def test_a_port_that_is_not_duplex_counts_both_directions(duplex: bool, takes: int) -> None:
+def test_a_port_goes_both_ways() -> None:
     passes = {"a": (20, 200), "b": (2000, 20000)}
-    result = step(TWO, [on(0, sample=2), on(0, parameter=2)], passes, cluster(2, Level(1, 1.0, 0.0, duplex)))
-    assert computed(result)["b", "forward", 0][0] == 10 + takes
+    result = step(TWO, [on(0, sample=2), on(0, parameter=2)], passes, cluster(2))
+    assert computed(result)["b", "forward", 0][0] == 10 + 2000
+    with pytest.raises(MachineError, match="half of the gb_per_s"):
+        cluster(2, Level(1, 1.0, 0.0, duplex=False))
 
 
 def test_a_branch_waits_for_the_slower_of_its_sources() -> None:

@@ -49,6 +49,8 @@ class Cluster:
         sizes = [level.devices for level in self.levels]
         if not sizes or sizes[0] != 1 or sorted(set(sizes)) != sizes:
             raise MachineError(f"levels of {sizes} devices: the first must be of 1, each further one of more")
+        if not self.levels[0].duplex:
+            raise MachineError("levels of 1 device with duplex = false: ports go both ways; give half of the gb_per_s")
         if self.collectives not in COLLECTIVES:
             raise MachineError(f"collectives = {self.collectives!r}: {' or '.join(COLLECTIVES)} is allowed")
 

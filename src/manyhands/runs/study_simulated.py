@@ -51,7 +51,8 @@ class Bench:
         begun = time.perf_counter()
         problem = simulator.problem(case.plan, batch, devices)
         space = Space.of(simulator.graph, batch, devices)
-        found = search(problem, space, starts, proposals, seed, delta=where(case).simulator == "delta")
+        full = where(case).simulator == "full"
+        found = search(problem, space, starts, proposals, seed, delta=not full, patient=full)
         return found, time.perf_counter() - begun
 
     def proposals(self, case: Case) -> int:
