@@ -3,12 +3,15 @@
 python benchmarks/prediction.py costs FILE      times layers and links; for other numbers of samples than the plans have
 python benchmarks/prediction.py measure FILE    predicts from that file alone, lets the plans train, prints the table
 
-Both take --ranks: with how many ranks to train beside one process, such as 4,16 (default: all numbers that fit).
+Both take --ranks: with how many ranks to train beside one process, such as 4,16 (default: all numbers that fit); and
+--passes, so many minutes apart, of which for each plan the fastest counts, on both sides: machines are shared.
 """
 
 import argparse
 import json
+import os
 import statistics
+import tempfile
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +21,6 @@ from manyhands.cost.measured import Profile
 from manyhands.files import write_json
 from manyhands.graph.fuse import fuse
 from manyhands.machine.detect import detect
-from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
@@ -65,39 +67,58 @@ def rank_share(config: Config, plan: Plan) -> int:
     return -(-config.train.batch_size // plan.world)
 
 
-def costs(path: Path, ranks: list[int]) -> None:
+def costs(path: Path, ranks: list[int], passes: int) -> None:
     """Time layers at sizes beside the plans', and links."""
     machine = detect()
     kept: dict[str, Any] = {"profiles": {}, "links": {}}
-    for config, chosen in cases(machine, ranks):
-        for plan in chosen:
-            share = rank_share(config, plan)
-            sizes = sorted({max(round(factor * share), 1) for factor in BESIDE} - {share})
-            alone = plan if plan.world == 1 else replace(plan, backend="shm")  # layers do not know the backend
-            (profile,) = profiles(config, [alone], sizes, machine)
-            kept["profiles"][f"{config.model.name} {plan}"] = profile.to_json()
-            if plan.world > 1:
-                name = f"{plan.backend} {plan.world}"
-                link = find.known_link(plan.backend or "shm", plan.world, machine)
-                kept["links"][name] = {**vars(link), "points": [list(point) for point in link.points]}
-            print(f"{config.model.name} {plan.name}", flush=True)
+    for number in range(passes):
+        with tempfile.TemporaryDirectory() as home:  # nothing is remembered from before
+            os.environ["MANYHANDS_HOME"] = home
+            for config, chosen in cases(machine, ranks):
+                for plan in chosen:
+                    _cost(config, plan, machine, kept)
+                    print(f"pass {number + 1}: {config.model.name} {plan.name}", flush=True)
     write_json(path, kept)
 
 
-def measure(path: Path, ranks: list[int], rounds: int) -> None:
+def _cost(config: Config, plan: Plan, machine: Machine, kept: dict[str, Any]) -> None:
+    share = rank_share(config, plan)
+    sizes = sorted({max(round(factor * share), 1) for factor in BESIDE} - {share})
+    alone = plan if plan.world == 1 else replace(plan, backend="shm")  # layers do not know the backend
+    (profile,) = profiles(config, [alone], sizes, machine)
+    name = f"{config.model.name} {plan}"
+    if name not in kept["profiles"] or _whole(profile) < _whole(Profile.from_json(kept["profiles"][name])):
+        kept["profiles"][name] = profile.to_json()
+    if plan.world > 1:
+        links, between = find.known_links(plan.backend or "shm", plan.world, machine), f"{plan.backend} {plan.world}"
+        before = kept["links"].get(between)
+        if before is None or links.small.latency_us < find.Links.from_json(before).small.latency_us:
+            kept["links"][between] = links.to_json()
+
+
+def _whole(profile: Profile) -> int:
+    """What all layers take together at the largest size."""
+    return sum(sum(pairs[-1]) for pairs in profile.layers.values())
+
+
+def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
     """Predict from the file, train, and print."""
     machine, kept = detect(), json.loads(path.read_text())
     rows = []
     for config, chosen in cases(machine, ranks):
         graph = fuse(graph_of(config))
-        predicted = {}
         for plan in chosen:
             profile = Profile.from_json(kept["profiles"][f"{config.model.name} {plan}"])
             told = kept["links"].get(f"{plan.backend} {plan.world}")
-            link = Link.from_json(told) if told else None
-            predicted[str(plan)] = find.predicted(graph, plan, profile, link, config, machine).result.step_ms
-        for turn in contest(config, chosen, rounds):
-            rows.append((config, predicted[str(turn.plan)], turn))
+            links = find.Links.from_json(told) if told else None
+            step_ms = find.predicted(graph, plan, profile, links, config, machine).result.step_ms
+            rows.append((config, step_ms, Turn(plan, ())))
+    for _ in range(passes):
+        turns = [turn for config, chosen in cases(machine, ranks) for turn in contest(config, chosen, rounds)]
+        rows = [
+            (config, told, min(before, turn, key=lambda each: each.step_ms))
+            for (config, told, before), turn in zip(rows, turns, strict=True)
+        ]
     print(f"{machine}\n")
     print("| model | batch | plan | predicted ms | measured ms | error |\n| --- | --- | --- | --- | --- | --- |")
     for config, told, turn in rows:
@@ -135,7 +156,11 @@ if __name__ == "__main__":
     parser.add_argument("part", choices=["costs", "measure"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--ranks", default="")
     given = parser.parse_args()
     numbers = [int(each) for each in given.ranks.split(",") if each]
-    costs(given.file, numbers) if given.part == "costs" else measure(given.file, numbers, given.rounds)
+    if given.part == "costs":
+        costs(given.file, numbers, given.passes)
+    else:
+        measure(given.file, numbers, given.rounds, given.passes)

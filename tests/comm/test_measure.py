@@ -52,6 +52,6 @@ def test_what_is_missing_is_left_out_and_said(
 
 def test_ranks_that_fail_under_mpirun_are_told(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install mpi4py mpich")
-    nowhere = ["mpi", str(tmp_path / "points.json"), "99999", "4", "0.001"]  # a core that is not there
+    nowhere = ["mpi", str(tmp_path / "points.json"), "99999", "4", "0.001", "best"]  # a core that is not there
     with pytest.raises(RankError, match="Invalid argument"):
         mpirun.ranks("manyhands.comm.measure", nowhere, 2)

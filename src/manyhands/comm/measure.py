@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import statistics
 import sys
 import tempfile
 import time
@@ -43,12 +44,23 @@ def backends(machine: Machine) -> list[str]:
 
 
 def links(
-    backend: str, world: int, cores: Sequence[int], *, largest: int = LARGEST, seconds: float = SECONDS
+    backend: str,
+    world: int,
+    cores: Sequence[int],
+    *,
+    largest: int = LARGEST,
+    seconds: float = SECONDS,
+    usual: bool = False,
 ) -> list[Link]:
-    """Start ranks that share out the cores, as a training's ranks do, and measure between them."""
+    """Start ranks that share out the cores, as a training's ranks do, and measure between them.
+
+    The best that a link can do, or what it usually does: over gloo, whose threads wait for a core that its rank keeps
+    busy, small messages usually take ten times as long as at best.
+    """
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
         out = Path(folder) / "points.json"
-        arguments = [backend, str(out), ",".join(map(str, cores)), str(largest), str(seconds)]
+        statistic = "usual" if usual else "best"
+        arguments = [backend, str(out), ",".join(map(str, cores)), str(largest), str(seconds), statistic]
         if backend == "mpi":
             mpirun.ranks("manyhands.comm.measure", arguments, world, limit=LIMIT)
         else:
@@ -63,9 +75,9 @@ def _link(backend: str, operation: str, world: int, pairs: Sequence[Sequence[Any
     return Link(backend, operation, world, latency, bandwidth, points)
 
 
-def sizes(largest: int) -> list[int]:
-    """4 bytes, and four times as many each time."""
-    return [4**power for power in range(1, 32) if 4**power <= largest]
+def sizes(largest: int, every: int = 1) -> list[int]:
+    """4 bytes, and four times as many each time; or only some of them."""
+    return [4**power for power in range(1, 32, every) if 4**power <= largest]
 
 
 def share(cores: Sequence[int], rank: int, world: int) -> Sequence[int]:
@@ -74,7 +86,7 @@ def share(cores: Sequence[int], rank: int, world: int) -> Sequence[int]:
     return cores[rank * each : (rank + 1) * each] or cores
 
 
-def main(backend: str, out: Path, cores: Sequence[int], largest: int, seconds: float) -> None:
+def main(backend: str, out: Path, cores: Sequence[int], largest: int, seconds: float, statistic: str) -> None:
     """Measure as one rank; the first writes the points of each operation."""
     here = place()
     if here is None:
@@ -88,24 +100,27 @@ def main(backend: str, out: Path, cores: Sequence[int], largest: int, seconds: f
     if device == "cuda":
         torch.cuda.set_device(here.local_rank)
     join(here, backend, TIMEOUT)
-    best: dict[str, dict[int, float]] = {}
+    usual = statistic == "usual"
+    rounds: dict[str, dict[int, list[float]]] = {}
     for _ in range(SWEEPS):
-        for operation, make in _operations(backend, here.world).items():
-            found, ways = best.setdefault(operation, {}), 2 if operation == "send" else 1
-            for size in sizes(largest):
-                taken = _time(make(size, device), device, seconds / SWEEPS) / ways
-                found[size] = min(found.get(size, math.inf), taken)
+        for operation, make in _operations(backend, here.world, usual).items():
+            found, ways = rounds.setdefault(operation, {}), 2 if operation == "send" else 1
+            for size in sizes(largest, 2 if usual else 1):
+                taken = _time(make(size, device), device, seconds / SWEEPS)
+                found.setdefault(size, []).extend(each / ways for each in taken)
     if here.rank == 0:
-        write_json(out, {operation: list(found.items()) for operation, found in best.items()})
+        one = statistics.fmean if usual else min
+        points = {name: [(size, one(taken)) for size, taken in found.items()] for name, found in rounds.items()}
+        write_json(out, points)
     dist.destroy_process_group()
 
 
-def _operations(backend: str, world: int) -> dict[str, Callable[[int, str], Act]]:
+def _operations(backend: str, world: int, usual: bool) -> dict[str, Callable[[int, str], Act]]:
     """What is measured: for each operation, how to make the call that is repeated, given bytes and device."""
     made: dict[str, Callable[[int, str], Act]] = {"all_reduce": _all_reduce}
     if backend == "shm":
         made["all_reduce_in_place"] = _all_reduce_in_place
-    if world == 2:  # a message is between two ranks, however many there are
+    if world == 2 and not usual:  # a message is between two ranks, however many there are
         made["send"] = _send
     return made
 
@@ -144,8 +159,8 @@ def _send(size: int, device: str) -> Act:
     return act
 
 
-def _time(act: Act, device: str, seconds: float) -> float:
-    """The best round's mean; in a round all ranks start together and make the call again and again."""
+def _time(act: Act, device: str, seconds: float) -> list[float]:
+    """The mean of each round; in a round all ranks start together and make the call again and again."""
     import torch
     import torch.distributed as dist
 
@@ -165,7 +180,7 @@ def _time(act: Act, device: str, seconds: float) -> float:
     agreed = torch.tensor([calls, max(ROUNDS, int(seconds / calls / once))], device=device)
     dist.broadcast(agreed, 0)
     calls, rounds = agreed.tolist()
-    return min(timed(calls) for _ in range(rounds))
+    return [timed(calls) for _ in range(rounds)]
 
 
 if __name__ == "__main__":
@@ -175,4 +190,5 @@ if __name__ == "__main__":
         [int(core) for core in sys.argv[3].split(",")],
         int(sys.argv[4]),
         float(sys.argv[5]),
+        sys.argv[6],
     )

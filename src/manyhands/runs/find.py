@@ -187,14 +187,15 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
         plans = [settle_early(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
         say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''} of {plans[0].threads} threads")
         share = -(-config.train.batch_size // ranks)
-        link = known_link(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
+        links = known_links(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
         for plan, profile in zip(plans, profiles(config, plans, [share], machine), strict=True):
-            prediction = predicted(graph, plan, profile, link, config, machine)
+            prediction = predicted(graph, plan, profile, links, config, machine)
             predictions[str(plan)] = prediction
             found.append(Candidate(plan, prediction.result.step_ms))
     found.sort(key=lambda each: each.predicted_ms or 0.0)
     chosen = [*shortlist(found), *references(auto, config, machine)]
-    turns = {str(turn.plan): turn for turn in contest(config, [each.plan for each in chosen])}
+    # A turn has its plan bound: plain gets the number of its threads.
+    turns = dict(zip((str(each.plan) for each in chosen), contest(config, [each.plan for each in chosen]), strict=True))
     every = [*found, *(each for each in chosen if each not in found)]
     return [_with(each, turns.get(str(each.plan))) for each in every], predictions
 
@@ -263,13 +264,36 @@ def shortlist(found: Sequence[Candidate]) -> list[Candidate]:
     return kept
 
 
+@dataclass(frozen=True)
+class Links:
+    """How long ranks take to add up their gradients, and what they tell each other in between, as batch norms do."""
+
+    gradients: Link
+    small: Link
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: {**vars(each), "points": [list(point) for point in each.points]} for name, each in vars(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Links":
+        return cls(Link.from_json(told["gradients"]), Link.from_json(told["small"]))
+
+    def level(self) -> Level:
+        """Such that the simulator's all-reduce of a few bytes takes what was measured."""
+        relays = 2 * max((self.small.ranks - 1).bit_length(), 1)
+        return Level(1, self.small.gb_per_s, self.small.latency_us / relays)
+
+
 def predicted(
-    graph: Graph, plan: Plan, profile: Profile, link: Link | None, config: Config, machine: Machine
+    graph: Graph, plan: Plan, profile: Profile, links: Links | None, config: Config, machine: Machine
 ) -> Prediction:
-    """The step of a plan of one process or of data parallelism, from what its layers and its link cost."""
+    """The step of a plan of one process or of data parallelism, from what its layers and its links cost."""
     late, batch = plan.backend == "shm", config.train.batch_size
+    link = links.gradients if links else None
     costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, link, shares_update=late)
-    level = Level(1, link.gb_per_s if link else 1.0, link.latency_us if link else 0.0)
+    level = links.level() if links else Level(1, 1.0, 0.0)
     device = Accelerator(machine.cpu, machine.memory_bytes // plan.world, {"fp32": 1.0}, 1.0)
     # On a CPU whoever moves data keeps a core from computing.
     cluster = Cluster(plan.world, device, (level,), overlap=False, late=late, name="here")
@@ -279,15 +303,14 @@ def predicted(
     return Prediction(plan, "here", cluster, chosen, result, alone)
 
 
-def known_link(backend: str, ranks: int, machine: Machine) -> Link:
-    """The all-reduce of so many ranks, measured once."""
+def known_links(backend: str, ranks: int, machine: Machine) -> Links:
+    """What so many ranks exchange, measured once, as it usually is."""
     facts = json.dumps([backend, ranks, machine.to_json()], sort_keys=True).encode()
     path = home() / "links" / f"{hashlib.sha256(facts).hexdigest()[:32]}.json"
-    wanted = "all_reduce_in_place" if backend == "shm" else "all_reduce"
     try:
-        return Link.from_json(json.loads(path.read_text()))
+        return Links.from_json(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
-        found = measure.links(backend, ranks, machine.separate_cores)
-        link = next(each for each in found if each.operation == wanted)
-        write_json(path, {**vars(link), "points": [list(point) for point in link.points]})
-        return link
+        found = {each.operation: each for each in measure.links(backend, ranks, machine.separate_cores, usual=True)}
+        links = Links(found.get("all_reduce_in_place", found["all_reduce"]), found["all_reduce"])
+        write_json(path, links.to_json())
+        return links

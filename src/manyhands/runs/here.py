@@ -49,9 +49,9 @@ class Here:
         plans = [settle_early(each, config, self.computer) for each in self._filled(plan)]
         say(f"timing the layers in {plan.world} process{'es' if plan.world > 1 else ''}")
         taken = profiles(config, plans, [-(-batch // plan.world)], self.computer)
-        link = find.known_link(plans[0].backend or "shm", plan.world, self.computer) if plan.world > 1 else None
+        links = find.known_links(plans[0].backend or "shm", plan.world, self.computer) if plan.world > 1 else None
         made = [
-            find.predicted(self.graph, each, profile, link, config, self.computer)
+            find.predicted(self.graph, each, profile, links, config, self.computer)
             for each, profile in zip(plans, taken, strict=True)
         ]
         return min(made, key=lambda each: each.result.step_ns)

@@ -1,6 +1,7 @@
 """Planned: the fastest split of every layer on a described machine, by simulation alone."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split
 from manyhands.runs.simulated import Prediction, Simulator
 from manyhands.search.chain import Found, Space, default_proposals, search
+from manyhands.search.exact import exact
 
+MOST_EXACT = 16  # devices for which it takes less than a second
 WORTH = 0.999  # a searched plan replaces a preset when its step takes at most this share
 
 
@@ -94,6 +97,9 @@ def plan_on(
     problem = simulator.problem(base, batch, devices)
     space = Space.of(simulator.graph, batch, devices)
     starts = {each.plan.name: each.splits for each in presets}
+    if devices <= MOST_EXACT:
+        with suppress(PlanError):  # where a step's time is no sum
+            starts["exact"] = exact(problem, space).splits
     proposals = proposals or default_proposals(len(simulator.graph.layers), devices)
     found = search(problem, space, starts, proposals, seed)
     while budget is not None and found.seconds < budget / 2:  # twice as many as long as there is time for them

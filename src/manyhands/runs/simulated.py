@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
-
-import numba
 
 from manyhands.cost.analytic import Analytic
 from manyhands.errors import InputError, PlanError, choices
@@ -16,7 +13,6 @@ from manyhands.machine.cluster import Cluster
 from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
-from manyhands.progress import say
 from manyhands.runs.config import Config
 from manyhands.runs.layers import graph_of
 from manyhands.simulate.board import Problem
@@ -106,7 +102,6 @@ class Simulator:
         graph = self.apart if self.apart and _names_joined(plan, self.graph) else self.graph
         splits = splits_of(plan, graph, batch, cluster.devices)
         _check_degrees(plan, graph, splits, cluster.devices)
-        _say_when_compiling()
         costs = self._costs(cluster, plan, batch)
         tried = [
             (number, predict(graph, splits, costs, cluster, batch, number))
@@ -242,10 +237,3 @@ def _micro_batches(plan: Plan, splits: Sequence[Split], batch: int) -> list[int]
         return [plan.microbatches or 1]
     limit = min(most, MOST_MICRO * degree["pipeline"])
     return [1 << power for power in range(limit.bit_length())]
-
-
-def _say_when_compiling() -> None:
-    """The loops of the simulator are compiled when they are first used, and kept."""
-    kept = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
-    if not kept.is_dir() or not any(kept.rglob("*.nbc")):
-        say("compiling the simulator, once: this takes up to a minute")

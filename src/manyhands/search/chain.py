@@ -32,11 +32,11 @@ class Found:
 def default_proposals(layers: int, devices: int) -> int:
     """How many proposals a search is given, all starts together.
 
-    Choices grow with the layers and with the logarithm of the devices. From 128 devices on no more: what is found then
-    is what fewer devices do, and each proposal takes longer. Ten times as many find less than 1 % more (see
-    benchmarks/results/search.md).
+    Choices grow with the layers and the devices, up to where a proposal takes so long that fewer must do. Ten times as
+    many find less than 1 % more (see benchmarks/results/search.md).
     """
-    return 150 * (layers + 20) * min(devices.bit_length(), 8)
+    each = layers + 20
+    return max(100 * each * min(max(devices, 4), 64) * 256 // max(devices, 256), 1200 * each if devices > 64 else 0)
 
 
 def search(

@@ -1,16 +1,22 @@
 """Simulation: a plan's timeline, played in full or repaired after a change."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from manyhands.errors import PlanError
 from manyhands.plan.split import Split
+from manyhands.progress import say
 from manyhands.simulate.attempt import attempt
 from manyhands.simulate.board import Board, Bools, Ints, Problem, Tries
+from manyhands.simulate.interpreted import interpreted, is_compiled
 from manyhands.simulate.problem import board as empty_board
 
 Times = tuple[int, ...]
+
+# Work, in devices x beats of a simulation, that Python does in about three seconds; compiling takes twenty.
+WORK = 200_000
 
 
 def _rows(*shape: int) -> Ints:
@@ -18,6 +24,28 @@ def _rows(*shape: int) -> Ints:
 
 
 NO_TRIES = Tries(_rows(0, 5), np.zeros(0), _rows(0, 4), _rows(0, 3), _rows(0, 5), _rows(0, 0, 5), 0, 0, False, False)
+
+
+class Player:
+    """Plays simulations: by Python as long as they are few and nothing was compiled before."""
+
+    def __init__(self) -> None:
+        self.work = 0
+        self.compiles = False
+        self.slowly = interpreted(attempt)
+
+    def __call__(self, problem: Problem, board: Board, *arguments: Any, many: bool = False) -> tuple[int, int, int]:
+        """The end of the step, that of the best that was tried, and the bytes that it lacks."""
+        self.work += problem.devices * len(problem.layer)
+        if not self.compiles and (many or self.work > WORK or is_compiled(attempt)):
+            self.compiles = True
+            if not is_compiled(attempt):
+                say("compiling the simulator, once: this takes up to a minute")
+        step_ns, best_ns, lacks = (attempt if self.compiles else self.slowly)(problem, board, *arguments)
+        return int(step_ns), int(best_ns), int(lacks)
+
+
+play = Player()
 
 
 class Simulation:
@@ -56,16 +84,15 @@ class Simulation:
         return self._run(changed)
 
     def _run(self, changed: Bools) -> int:
-        step_ns, _, _ = attempt(self.problem, self.board, changed, self._degrees, self._devices, NO_TRIES)
-        self.step_ns = int(step_ns)
+        self.step_ns, _, _ = play(self.problem, self.board, changed, self._degrees, self._devices, NO_TRIES)
         return self.step_ns
 
     def attempt(self, tries: Tries) -> tuple[int, int]:
         """Try changes; the step of the best plan, which is left in tries.plans[0], and the bytes that it lacks."""
         changed = np.zeros(len(self._degrees), dtype=np.bool_)
-        step_ns, best_ns, lacks = attempt(self.problem, self.board, changed, self._degrees, self._devices, tries)
-        self.step_ns = int(step_ns)
-        return int(best_ns), int(lacks)
+        arguments = (self.problem, self.board, changed, self._degrees, self._devices, tries)
+        self.step_ns, best_ns, lacks = play(*arguments, many=True)
+        return best_ns, lacks
 
     def times(self) -> dict[str, list[Times]]:
         """Every start and end, in one order: what two simulations of one plan must agree in."""
