@@ -1,11 +1,12 @@
 """Ten steps of SGD over ranks, and the same on one device; each function runs in all ranks of a fresh group."""
 
 import hashlib
+from collections.abc import Iterable
 
 import torch.distributed as dist
 from torch import Tensor
 
-from manyhands.data.dataset import DataOptions
+from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine.team import Team
 from manyhands.plan.words import parse
@@ -28,19 +29,28 @@ STEPS, BATCH = 10, 16
 SAMPLES = 4 * BATCH + 3  # the last batch of an epoch has fewer samples than four ranks
 
 
-def steps(model: str, words: str, team: Team, device: str = "cpu", **changes: object) -> Job:
-    """The first ten steps, two epochs."""
+def ordered(model: str, **changes: object) -> tuple[Config, Dataset]:
+    """What to train, on what."""
     data, settings = MODELS[model]
     base = {"model.name": model, "train.batch_size": BATCH, "optim.name": "sgd", "optim.lr": 0.05, **settings}
     config = with_values(Config(), {**base, **{key.replace("__", "."): value for key, value in changes.items()}})
-    dataset = load(data, DataOptions(size=SAMPLES, validation=0))
-    job = assemble(config, parse(f"{words},device={device},{REST}"), dataset, team)
+    return config, load(data, DataOptions(size=SAMPLES, validation=0))
+
+
+def trained(job: Job, epochs: Iterable[int] = range(2)) -> Job:
+    """Two epochs are ten steps."""
     feed = job.trainee.feed
     assert 2 * len(feed) == STEPS
-    for epoch in range(2):
+    for epoch in epochs:
         for number, batch in enumerate(feed.epoch(epoch)):
             job.step(batch, feed.share(number))
     return job
+
+
+def steps(model: str, words: str, team: Team, device: str = "cpu", **changes: object) -> Job:
+    """The first ten steps."""
+    config, dataset = ordered(model, **changes)
+    return trained(assemble(config, parse(f"{words},device={device},{REST}"), dataset, team))
 
 
 def distance(one: Tensor, other: Tensor) -> float:

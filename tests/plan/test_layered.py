@@ -125,8 +125,8 @@ def test_samples_can_run_out() -> None:
         splits_of(Plan(axes=parse("serial").axes, layers=(NamedSplit("dense_a", on(0, sample=4)),)), GRAPH, 3, 4)
 
 
-def test_the_engine_refuses_it_for_now(tmp_path: Path) -> None:
+def test_the_engine_refuses_devices_that_no_rank_is(tmp_path: Path) -> None:
     machine = Machine(host="", cpu="", cores=tuple(Core(each, each, 0, 0) for each in range(4)), memory_bytes=1)
-    plan = plan_of(tmp_path, '[[layers]]\nname = "output"\n')
-    with pytest.raises(PlanError, match=r"plan data:4 with \[\[layers\]\] cannot run yet"):
+    plan = plan_of(tmp_path, '[[layers]]\nname = "output"\ndevices = [4]\n')
+    with pytest.raises(PlanError, match=r"name device 4, there are 4 ranks"):
         settle_early(plan, Config(), machine)

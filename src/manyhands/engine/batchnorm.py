@@ -121,7 +121,7 @@ def _statistics(x: Tensor, team: Team, muted: bool) -> tuple[float, Tensor, Tens
         # In float64 the count is exact, and combining loses nothing that the ranks had.
         row = torch.cat([x.new_tensor([x.numel() // channels], dtype=torch.float64), own_mean, own_var])
     rows = row.new_empty(team.world, row.numel())
-    dist.all_gather(list(rows), row)
+    dist.all_gather(list(rows), row, group=team.group)
     counts, means, variances = rows.split([1, channels, channels], dim=1)  # type: ignore[no-untyped-call]
     total = counts.sum()
     shares = counts / total

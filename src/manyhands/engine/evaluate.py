@@ -24,13 +24,13 @@ def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda 
     with torch.inference_mode(), trying_kernels(False):
         for number, batch in enumerate(feed.epoch(0)):
             share = feed.share(number)
-            inputs, labels = trainee.prepared(feed, batch)
-            with trainee.autocast():
-                outputs = trainee.model(inputs)
+            outputs, labels, given = trainee.answers(feed, batch)
             outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-            sums[0] += trainee.loss(outputs, labels) * share.mine
-            sums[1] += (outputs.argmax(1) == labels)[: share.mine].sum()
-            sums[2] += share.mine
+            mine = min(given.counts, share.mine)
+            if mine:
+                sums[0] += trainee.loss(outputs, labels) * mine
+                sums[1] += (outputs.argmax(1) == labels)[:mine].sum()
+                sums[2] += mine
             told(share.whole)
     trainee.model.train()
     loss, right, count = trainee.team.sum(sums).tolist()

@@ -4,17 +4,28 @@
     Shared       shared memory holds the weights once and a row of gradients a rank; each updates its part
     Replicated   DistributedDataParallel: each rank has all weights, gradients are added up during backward
     Sharded      FSDP2: each rank has a part of the weights, which are gathered layer by layer
+    Hybrid       every layer split in its own way
 
 Whatever the exchange, what a checkpoint holds is as one device would have it.
 """
 
 import contextlib
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from manyhands.data.feed import Batch
 from manyhands.optim.optimizer import load_state
+
+
+class Given(NamedTuple):
+    """What a rank takes of the batch that its feed gave it."""
+
+    inputs: Batch
+    labels: Batch
+    weight: float  # of its mean loss in that of the batch
+    counts: int  # samples whose loss and answers it tells; another rank may have the same
 
 
 class Exchange(Protocol):
@@ -22,9 +33,20 @@ class Exchange(Protocol):
 
     optimizer: torch.optim.Optimizer
     scale: float  # what losses are multiplied by, where gradients are averaged and not added up
+    voice: float  # 1, or 0 where another rank tells the same loss
+
+    @property
+    def size(self) -> int:
+        """Parameters of the whole model."""
+
+    def given(self, batch: Batch) -> Given:
+        """Which samples of a batch go in here, and of which the answers come out."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output."""
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """The same when nothing is learned."""
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
         """For all backward passes of a step but the last, which exchanges."""
@@ -54,12 +76,23 @@ class Exchange(Protocol):
 class Alone:
     """One process, and the base of those where each rank has the whole model."""
 
-    scale = 1.0
+    scale = voice = 1.0
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
         self.model, self.optimizer, self.clip = model, optimizer, clip
 
+    @property
+    def size(self) -> int:
+        return sum(each.numel() for each in self.model.parameters())
+
+    def given(self, batch: Batch) -> Given:
+        return Given(batch, batch, 1.0, len(batch[0]))
+
     def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.model(inputs)
+        return result
+
+    def predict(self, inputs: Tensor) -> Tensor:
         result: Tensor = self.model(inputs)
         return result
 

@@ -1,20 +1,34 @@
 """Parallelize: the exchange that a bound plan asks for, around a model that knows nothing of it."""
 
+from collections.abc import Sequence
+
 import torch.distributed as dist
 from torch import nn
 
 from manyhands.comm.shm import ShmGroup
 from manyhands.engine.exchange import Alone, Exchange
+from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.replicated import Make, Replicated
 from manyhands.engine.shared import Shared
 from manyhands.engine.team import Team
+from manyhands.graph.graph import Graph
 from manyhands.plan.plan import Plan
+from manyhands.plan.split import Split
+
+Layers = tuple[Graph, Sequence[Split]]
 
 
-def parallelize(model: nn.Module, make: Make, clip: float | None, plan: Plan, team: Team) -> Exchange:
-    """Let the ranks of a team train one model; `make` makes the optimizer of some parameters."""
+def parallelize(
+    model: nn.Module, make: Make, clip: float | None, plan: Plan, team: Team, layers: Layers | None = None
+) -> Exchange:
+    """Let the ranks of a team train one model; `make` makes the optimizer of some parameters.
+
+    `layers`: the model's graph and the split of each layer, where the plan cuts them.
+    """
     if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
         return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
+    if layers is not None:
+        return Hybrid(model, make, clip, *layers, team)
     group = dist.group.WORLD
     if isinstance(group, ShmGroup) and not plan.is_baseline:
         return Shared(model, make, clip, group, team)

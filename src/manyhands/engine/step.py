@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from manyhands.data.feed import Batch, Feed, Share
 from manyhands.engine.batchnorm import GlobalBatchNorm
-from manyhands.engine.exchange import Exchange
+from manyhands.engine.exchange import Exchange, Given
 from manyhands.engine.team import Team
 from manyhands.plan.plan import Plan
 
@@ -56,11 +56,24 @@ class Trainee:
         inputs, labels = feed.prepare(batch)
         return inputs.double() if self.precision == "fp64" and inputs.is_floating_point() else inputs, labels
 
+    def answers(self, feed: Feed, batch: Batch) -> tuple[Tensor, Tensor, Given]:
+        """The model's output and the labels that belong to it."""
+        given = self.exchange.given(batch)
+        inputs, labels = self.prepared(feed, given.inputs)
+        if given.labels is not given.inputs:
+            labels = self.prepared(feed, given.labels)[1]
+        with self.autocast():
+            outputs = (self.exchange.forward if self.model.training else self.exchange.predict)(inputs)
+        return outputs, labels, given
+
     def losses(self, batch: Batch) -> Tensor:
         """The loss of one batch; what is compiled when the plan says so."""
-        inputs, labels = self.prepared(self.feed, batch)
+        outputs, labels, given = self.answers(self.feed, batch)
+        if len(labels) == 0:
+            return outputs.sum()  # of nothing; others wait for what goes back from here
         with self.autocast():
-            return self.loss(self.exchange.forward(inputs), labels)
+            loss = self.loss(outputs, labels)
+        return loss if given.weight == 1 else loss * given.weight
 
 
 def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
@@ -117,7 +130,7 @@ class EagerStep:
         if weight != 1:
             loss = loss * weight
         (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return loss.detach() * self.trainee.exchange.voice
 
 
 def _all_of(batch: Batch) -> Share:

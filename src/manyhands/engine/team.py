@@ -13,6 +13,7 @@ class Team:
 
     rank: int = 0
     world: int = 1
+    group: Any = None  # of torch.distributed; none: all ranks
 
     @property
     def leads(self) -> bool:
@@ -22,7 +23,7 @@ class Team:
     def sum(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over the ranks, in place."""
         if self.world > 1:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def told(self, value: Any) -> Any:

@@ -41,7 +41,8 @@ def _by_feature(layer: Layer) -> bool:
         return layer.operation.lower().startswith(("batch", "instance"))
     if layer.kind == "conv":
         return layer.groups == 1
-    return layer.kind in (*ALL, *SAME)
+    # How weights of other layers belong to their features is not known.
+    return layer.kind in ALL or (layer.kind in SAME and not layer.weights and not layer.frozen)
 
 
 def _features(layer: Layer) -> int:

@@ -113,6 +113,11 @@ class Plan:
         return self.axes[0].name not in ALONE
 
     @property
+    def cuts_layers(self) -> bool:
+        """Whether layers are split in ways of their own, and not all by sample."""
+        return bool(self.layers) or any(axis.name in ("tensor", "owt", "pipeline") for axis in self.axes)
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is a reference point that runs with PyTorch's defaults."""
         return self.axes[0].name in ("plain", "ddp")

@@ -7,10 +7,21 @@ from manyhands.comm.rank import Place, is_pinned
 from manyhands.errors import PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
+from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
 
-RUNS = ("plain", "ddp", "serial", "data")
+RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt")
+# What plans that cut layers do not do yet: options, and the values that they have then.
+CUT: dict[str, tuple[str, ...]] = {
+    "shard": ("none",),
+    "compress": ("none",),
+    "schedule": ("gpipe",),
+    "recompute": ("off",),
+    "compile": ("off",),
+    "capture": ("off",),
+    "device": ("cpu",),
+}
 
 
 def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
@@ -20,10 +31,10 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     """
     if plan.axes[0].name == "auto":
         raise PlanError("plan auto is to be found first: `manyhands plan` writes one; give that plan.toml")
-    if [axis.name for axis in plan.axes] not in [[name] for name in RUNS]:
-        raise PlanError(f"plan {plan.name} cannot run yet: the engine runs plain, ddp:N, serial and data:N")
-    if plan.layers:
-        raise PlanError(f"plan {plan.name} with [[layers]] cannot run yet: leave them out, or simulate it")
+    if not {axis.name for axis in plan.axes} <= set(RUNS):
+        raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
+    if plan.cuts_layers:
+        plan = _check_cut(plan.with_defaults(device="cpu"))
     if plan.consistency not in (None, "sync") or plan.staleness is not None:
         raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
     if plan.device == "cuda" and not machine.gpus:
@@ -46,8 +57,22 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
 
 
+def _check_cut(plan: Plan) -> Plan:
+    """Refuse what cannot be done with layers in parts."""
+    if plan.layers and not plan.has_ranks:
+        raise PlanError(f"plan {plan.name} with [[layers]] has no ranks: say data:N, tensor:N or another with N ranks")
+    if devices_of(plan) > plan.world:
+        last = devices_of(plan) - 1
+        raise PlanError(f"plan {plan.name}: [[layers]] name device {last}, there are {plan.world} ranks, from 0 on")
+    for option, allowed in CUT.items():
+        value = getattr(plan, option)
+        if value is not None and value not in allowed:
+            raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
+    return plan.with_defaults(compile="off", capture="off")
+
+
 def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | None) -> None:
-    if plan.world > config.train.batch_size:
+    if plan.world > config.train.batch_size and not plan.cuts_layers:
         raise PlanError(f"plan {plan.name} has more ranks than the batch of {config.train.batch_size} has samples")
     if here is not None and here.world != plan.world:
         raise PlanError(f"plan {plan.name} has {plan.world} ranks, {here.world} were started: make the numbers equal")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -18,12 +19,16 @@ from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
 from manyhands.engine.batchnorm import over_ranks
-from manyhands.engine.parallelize import parallelize
+from manyhands.engine.hybrid import HybridStep
+from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError
+from manyhands.graph.fuse import fuse
+from manyhands.graph.trace import trace
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
+from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.plan import Plan
 from manyhands.runs import store
 from manyhands.runs.config import Config, ModelConfig
@@ -52,6 +57,7 @@ def assemble(
     torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
+    layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and team.world > 1 else None
     if plan.kernels == "own":
         kernels.use_own(model)
     model = model.to(device, torch.float64 if plan.precision == "fp64" else None)
@@ -70,11 +76,12 @@ def assemble(
         compiled=compiles_update(plan),
         sharded=plan.shard == "full" and plan.has_ranks,
     )
-    feed_of = partial(make_feed, config, plan, dataset.schema, team)
+    # Ranks that have other layers than each other see the same batch.
+    feed_of = partial(make_feed, config, plan, dataset.schema, team if layers is None else Team())
     trainee = Trainee(
         model=model,
-        norms=[] if plan.is_baseline else over_ranks(model, team),
-        exchange=parallelize(model, make, config.train.clip, plan, team),
+        norms=[] if plan.is_baseline or layers else over_ranks(model, team),
+        exchange=parallelize(model, make, config.train.clip, plan, team, layers),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
         precision=plan.precision or "fp32",
@@ -82,13 +89,30 @@ def assemble(
         accumulate=config.train.accumulate,
         team=team,
     )
+    step: Step = make_step(trainee, plan, config.train.batch_size)
+    if layers is not None:
+        step = HybridStep(trainee, plan.microbatches or 1)
     return Job(
         trainee=trainee,
-        step=make_step(trainee, plan, config.train.batch_size),
+        step=step,
         validation=feed_of(dataset.validation, None) if len(dataset.validation) else None,
         test=feed_of(dataset.test, None),
         lr=lr,
     )
+
+
+def layers_of(model: nn.Module, plan: Plan, config: Config, schema: Schema) -> Layers:
+    """The model's graph, and how each of its layers is split."""
+    graph = fuse(trace(model, sample_input(schema, 2)))
+    return graph, splits_of(plan, graph, config.train.batch_size, devices_of(plan))
+
+
+def sample_input(schema: Schema, samples: int) -> Tensor:
+    """Something that a model of this data takes."""
+    if schema.vocabulary:
+        tokens = np.random.default_rng(0).integers(1, len(schema.vocabulary), (samples, *schema.shape))
+        return torch.from_numpy(tokens)
+    return torch.zeros(samples, *schema.shape)
 
 
 def device_of(plan: Plan) -> torch.device:

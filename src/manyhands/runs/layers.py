@@ -1,14 +1,10 @@
 """Layers: the graph of a config's model, on its data."""
 
-import numpy as np
-import torch
-
 from manyhands.data.load import load
-from manyhands.data.schema import Schema
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.job import build_model
+from manyhands.runs.job import build_model, sample_input
 
 SAMPLES = 2  # one alone could be taken for a size that does not grow
 
@@ -18,11 +14,3 @@ def graph_of(config: Config) -> Graph:
     dataset = load(config.data.name, config.data)
     model = build_model(with_values(config, {"model.init_from": None}), dataset.schema)
     return trace(model, sample_input(dataset.schema, SAMPLES))
-
-
-def sample_input(schema: Schema, samples: int) -> torch.Tensor:
-    """Something that a model of this data takes."""
-    if schema.vocabulary:
-        tokens = np.random.default_rng(0).integers(1, len(schema.vocabulary), (samples, *schema.shape))
-        return torch.from_numpy(tokens)
-    return torch.zeros(samples, *schema.shape)

@@ -43,6 +43,8 @@ def settled(plan: Plan, here: Place | None = None) -> Plan:
     for name, value in plan.said().items():
         if name not in OBEYED:
             raise PlanError(f"plan option {name}={value} is for manyhands train: a script takes {', '.join(OBEYED)}")
+    if plan.cuts_layers:
+        raise PlanError(f"plan {plan.name} is for manyhands train: a script takes data:N and ddp:N")
     if plan.shard == "full":
         raise PlanError("plan option shard=full is for manyhands train: a script takes shard=optimizer")
     if plan.precision == "fp64":

@@ -104,7 +104,7 @@ def _train(
             plan_words=str(plan),
             trials=trials or run.record.get("trials", []),
             total_steps=total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed)),
-            parameters=sum(parameter.numel() for parameter in job.trainee.model.parameters()),
+            parameters=job.trainee.exchange.size,
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
         )
         say(f"plan {plan}")
@@ -157,14 +157,14 @@ def _sent(job: Job, steps: int) -> dict[str, Any]:
 
 def _layers(job: Job, plan: Plan) -> list[LayerTime]:
     """The time of each layer; a finished training is not lost where a layer cannot be run alone."""
-    if plan.shard == "full":
-        return []  # a layer's weights are gathered from all ranks, and the leader times alone
+    if plan.shard == "full" or plan.cuts_layers:
+        return []  # a layer needs all ranks, and the leader times alone
     for norm in job.trainee.norms:
         norm.team = Team()
     try:
         return time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
     except Exception as error:
-        say(f"layers were not timed: {type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        say(f"layers were not timed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
         return []
 
 
