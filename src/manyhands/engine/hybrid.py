@@ -69,12 +69,14 @@ class Hybrid(Alone):
         self.voice = float(mine is not None and next(each for each in places if places[each] == mine) == team.rank)
         self.whole = 0  # samples of the batch that is worked on
         self.input_layout = _rows_of(splits[0])
-        self.sums = [
-            (groups.of(sample_groups(cut.split)), list(cut.module.parameters(recurse=False)))
-            for cut in self.cuts
-            if cut.split.sample > 1 and cut.part is not None
-        ]
-        super().__init__(model, make([each for each in model.parameters() if each.requires_grad]), clip)
+        self.sums: dict[Any, list[nn.Parameter]] = {}  # by group, in one order on all of its ranks
+        for cut in self.cuts:
+            if (group := groups.of(sample_groups(cut.split))) is not None:
+                own = [each for each in cut.module.parameters(recurse=False) if each.requires_grad]
+                self.sums.setdefault(group, []).extend(own)
+        own = [each for each in model.parameters() if each.requires_grad]
+        # A rank may have no layer that learns, and an optimizer wants something.
+        super().__init__(model, make(own or [nn.Parameter(torch.zeros(0))]), clip)
 
     @property
     def size(self) -> int:
@@ -101,17 +103,25 @@ class Hybrid(Alone):
 
     def update(self) -> None:
         self.post.finish()
-        for group, parameters in self.sums:
-            for each in parameters:
-                if each.requires_grad:
-                    if each.grad is None:
-                        each.grad = torch.zeros_like(each)
-                    if group is not None:
-                        dist.all_reduce(each.grad, group=group)
-                        self.post.sent_bytes += each.grad.numel() * each.grad.element_size()
+        for group, parameters in self.sums.items():
+            self._add_up(group, parameters)
         if self.clip is not None:
             self._clip(self.clip)
         self.optimizer.step()
+
+    def _add_up(self, group: Any, parameters: Sequence[nn.Parameter]) -> None:
+        """Gradients of all weights that a group has, in one message; a rank without samples adds nothing."""
+        for each in parameters:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        if not gradients:
+            return
+        row = torch.cat([each.reshape(-1) for each in gradients])
+        dist.all_reduce(row, group=group)
+        self.post.sent_bytes += row.numel() * row.element_size()
+        for gradient, part in zip(gradients, torch.split(row, [each.numel() for each in gradients]), strict=True):
+            gradient.copy_(part.view(gradient.shape))
 
     def _clip(self, most: float) -> None:
         """By the norm of all gradients, in which each part of a weight counts once."""
@@ -162,7 +172,8 @@ class Hybrid(Alone):
                 key: each[slices(where)].clone() if isinstance(each, Tensor) and each.shape == shape else each
                 for key, each in told.items()
             }
-        super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(own)))}]})
+        if own:
+            super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(own)))}]})
 
     def _whole(self, cut: Cut, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
         """Tensors like a weight of the whole model, put together from the parts that ranks have."""

@@ -25,22 +25,8 @@ ASKS = {
 EACH = {
     *("relu", "relu_", "relu6", "gelu", "tanh", "sigmoid", "leaky_relu", "silu", "elu", "softplus", "hardswish"),
     *("dropout", "add", "__add__", "__radd__", "__iadd__", "add_", "mul", "__mul__", "__rmul__", "__imul__", "mul_"),
-    *(
-        "sub",
-        "__sub__",
-        "__rsub__",
-        "div",
-        "__truediv__",
-        "neg",
-        "__neg__",
-        "exp",
-        "log",
-        "sqrt",
-        "pow",
-        "__pow__",
-        "abs",
-    ),
-    *("abs", "clamp", "clone", "contiguous", "to", "float", "double", "bfloat16", "type_as", "detach"),
+    *("sub", "__sub__", "__rsub__", "div", "__truediv__", "neg", "__neg__", "exp", "log", "sqrt", "pow"),
+    *("__pow__", "abs", "clamp", "clone", "contiguous", "to", "float", "double", "bfloat16", "type_as", "detach"),
 }
 
 

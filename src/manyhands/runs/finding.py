@@ -110,7 +110,8 @@ def _ratio(claim: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, str, lis
     holds = ratio > limit if "above" in claim else ratio < limit
     verdict = NOISE if abs(ratio - limit) < 2 * error else HOLDS if holds else FAILS
     there = f" (there {claim['there']:g} times)" if "there" in claim else ""
-    told = f"{one.told(measure)} against {other.told(measure)}, {ratio:.2f} ± {error:.2f} times{there}"
+    spread = f" ± {error:.2f}" if error else ""
+    told = f"{one.told(measure)} against {other.told(measure)}, {ratio:.2f}{spread} times{there}"
     return verdict, told, [one, other]
 
 
