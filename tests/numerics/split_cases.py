@@ -2,7 +2,12 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations
 
+import torch
+import torch.distributed as dist
+
+from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.team import Team
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
@@ -68,6 +73,29 @@ def goes_on(backend: str, rank: int, world: int, model: str, optimizer: str, fir
     after.trainee.exchange.load_state(before.trainee.exchange.state())
     trained(after, [1])
     _compare(after, steps(model, "serial,precision=fp64", Team(), **changes), LIMIT["fp64"])
+
+
+def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> None:
+    """Ranks that have the same part of a weight have the same, to the bit, though dropout draws."""
+    torch.manual_seed(100 + rank)  # as a training does
+    job = trained(job_of(model, how, f"backend={backend},precision=fp32", Team(rank, world), model__dropout=0.5))
+    exchange = job.trainee.exchange
+    assert isinstance(exchange, Hybrid)
+    assert exchange.post.draws > 0
+    own = {
+        (cut.name, name, cut.mine(name)): getattr(cut.module, name).detach().numpy().tobytes()
+        for cut in exchange.cuts
+        for name in cut.shapes
+        if cut.mine(name) is not None
+    }
+    everyone: list[dict[object, bytes]] = [{}] * world
+    dist.all_gather_object(everyone, own)
+    shared = 0
+    for one, other in combinations(everyone, 2):
+        for key in one.keys() & other.keys():
+            shared += 1
+            assert one[key] == other[key], key
+    assert shared
 
 
 def _compare(job: Job, alone: Job, limit: float) -> None:

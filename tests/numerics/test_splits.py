@@ -52,3 +52,11 @@ def test_micro_batches(pools: Any, model: str) -> None:
 )
 def test_another_plan_goes_on(pools: Any, first: str, then: str, model: str, optimizer: str) -> None:
     pools("gloo").run("numerics.split_cases:goes_on", "gloo", 4, model, optimizer, first, then)
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [("transformer", "tensor:4"), ("transformer", "random:2"), ("convnet", "data:2,tensor:2"), ("convnet", "random:2")],
+)
+def test_copies_agree(pools: Any, model: str, plan: str) -> None:
+    pools("gloo").run("numerics.split_cases:copies_agree", "gloo", 4, model, plan)

@@ -16,7 +16,6 @@ from manyhands.plan.layout import (
     moves,
     part_of,
     reduction_groups,
-    returns,
     sample_groups,
     taken,
 )
@@ -74,7 +73,7 @@ def test_every_summand_of_a_gradient_comes_back_once(seed: int, rows: int) -> No
     rng = random.Random(seed)
     split = drawn(rng)
     have, want = made(drawn(rng), FEATURES), taken(split, FEATURES, same=False)
-    listed = returns(have, want, rows)
+    listed = moves(want, have, rows)
     for device in range(DEVICES):
         assert (count(listed, device, rows) == split.parameter * area(have.block(device, rows), rows)).all()
     for each in listed:

@@ -55,7 +55,7 @@ def links(
     """Start ranks that share out the cores, as a training's ranks do, and measure between them.
 
     The best that a link can do, or what it usually does: over gloo, whose threads wait for a core that its rank keeps
-    busy, small messages usually take ten times as long as at best.
+    busy, small messages usually take several times as long as at best.
     """
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
         out = Path(folder) / "points.json"

@@ -24,7 +24,7 @@ from manyhands.errors import PlanError
 from manyhands.graph.graph import Layer
 from manyhands.plan.layout import Span, edges, made, taken
 from manyhands.plan.layout import part_of as place_of
-from manyhands.plan.partition import ways
+from manyhands.plan.partition import feature_dim, ways
 from manyhands.plan.split import Split
 
 Spans = tuple[Span, ...]  # of a tensor, by dimension
@@ -102,7 +102,9 @@ class Cut:
                     self.module.register_buffer(name, mine)
 
     def forward(self, *given: Any, **named: Any) -> Any:
-        main = along(next(each for each in given if isinstance(each, Part)), self._dim_in)
+        main = along(
+            next(each for each in given if isinstance(each, Part)), feature_dim(self.layer, self.layer.inputs[0])
+        )
         features = main.lay.layout.columns[-1]
         unit = features // self.layer.groups if self.layer.kind == "attention" else 1
         want = main.lay._replace(layout=taken(self.split, features, self.same, unit))
@@ -151,30 +153,17 @@ class Cut:
             self.types[key] = next(each for each in told if each is not None)
         return self.types[key]
 
-    @property
-    def _dim_in(self) -> int:
-        """Where this layer has the features of what it takes."""
-        return 1 if _is_of_images(self.layer) else len(self.layer.inputs[0]) - 1
-
     def _made(self, want: Lay) -> Lay:
         """Where the results lie."""
         output = self.layer.output
-        dim = 1 if _is_of_images(self.layer) else len(output) - 1
-        if self.layer.kind == "pointwise":
-            dim = want.dim if len(output) == len(self.layer.inputs[0]) else 1 if len(output) > 3 else len(output) - 1
+        dim = feature_dim(self.layer, output)
+        if self.layer.kind == "pointwise" and len(output) == len(self.layer.inputs[0]):
+            dim = want.dim
         if self.same and self.split.parameter > 1:
             before = want.layout.columns
-            return Lay(
-                replace(want.layout, columns=tuple(each * output[dim] // before[-1] for each in before)), want.rows, dim
-            )
+            columns = tuple(each * output[dim] // before[-1] for each in before)
+            return Lay(replace(want.layout, columns=columns), want.rows, dim)
         return Lay(made(self.split, output[dim] if dim else 1), want.rows, dim)
-
-
-def _is_of_images(layer: Layer) -> bool:
-    """Whether its features come right after the samples."""
-    if layer.kind == "norm":
-        return layer.operation.lower().startswith(("batch", "instance"))
-    return layer.kind in ("conv", "pool") or (layer.kind == "pointwise" and len(layer.inputs[0]) > 3)
 
 
 def slices(where: Spans) -> tuple[slice, ...]:

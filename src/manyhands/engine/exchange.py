@@ -34,10 +34,7 @@ class Exchange(Protocol):
     optimizer: torch.optim.Optimizer
     scale: float  # what losses are multiplied by, where gradients are averaged and not added up
     voice: float  # 1, or 0 where another rank tells the same loss
-
-    @property
-    def size(self) -> int:
-        """Parameters of the whole model."""
+    size: int  # parameters of the whole model
 
     def given(self, batch: Batch) -> Given:
         """Which samples of a batch go in here, and of which the answers come out."""
@@ -80,10 +77,7 @@ class Alone:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
         self.model, self.optimizer, self.clip = model, optimizer, clip
-
-    @property
-    def size(self) -> int:
-        return sum(each.numel() for each in self.model.parameters())
+        self.size = sum(each.numel() for each in model.parameters())
 
     def given(self, batch: Batch) -> Given:
         return Given(batch, batch, 1.0, len(batch[0]))

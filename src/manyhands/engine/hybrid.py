@@ -36,9 +36,10 @@ class Hybrid(Alone):
     def __init__(
         self, model: nn.Module, make: Make, clip: float | None, graph: Graph, splits: Sequence[Split], team: Team
     ) -> None:
-        self.team, self.post = team, Post(team.rank)
+        # Ranks are seeded apart; those that have the same must draw the same.
+        self.team, self.post = team, Post(team.rank, team.told(torch.initial_seed()))
         modules = dict(model.named_modules())
-        self.parameters = sum(each.numel() for each in model.parameters())
+        whole = sum(each.numel() for each in model.parameters())
         named = [name for name, each in model.named_parameters() if each.requires_grad]
         chosen = {
             member.name.partition("@")[0]: (member, split)
@@ -77,13 +78,17 @@ class Hybrid(Alone):
         own = [each for each in model.parameters() if each.requires_grad]
         # A rank may have no layer that learns, and an optimizer wants something.
         super().__init__(model, make(own or [nn.Parameter(torch.zeros(0))]), clip)
-
-    @property
-    def size(self) -> int:
-        return self.parameters
+        self.size = whole  # as it was before this rank kept its part alone
 
     def bytes_sent(self) -> tuple[int, int] | None:
         return self.post.sent_bytes, self.post.sent_bytes
+
+    def rank_state(self) -> dict[str, Tensor]:
+        return {"draws": torch.tensor([self.post.draws])}
+
+    def load_rank_state(self, tensors: dict[str, Tensor]) -> None:
+        if "draws" in tensors:
+            self.post.draws = int(tensors["draws"])
 
     def given(self, batch: Batch) -> Given:
         self.whole = len(batch[0])

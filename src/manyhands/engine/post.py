@@ -5,7 +5,7 @@ it waits for what it gets, and waits for what it sent at the end of a step, so t
 each other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from manyhands.plan.layout import Block, Layout, Move, moves, returns
+from manyhands.plan.layout import Block, Layout, Move, moves
 
 
 class Lay(NamedTuple):
@@ -29,19 +29,16 @@ class Lay(NamedTuple):
         return self._replace(layout=self.layout.together())
 
 
-@lru_cache(maxsize=4096)
-def _moves(have: Layout, want: Layout, rows: int, back: bool) -> tuple[Move, ...]:
-    return tuple((returns if back else moves)(have, want, rows))
+_moves = lru_cache(maxsize=4096)(moves)
 
 
 class Post:
     """One rank's side."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    def __init__(self, rank: int, seed: int = 0) -> None:
+        self.rank, self.seed, self.draws = rank, seed, 0
         self.pending: list[tuple[Any, Tensor]] = []  # what is on its way
         self.sent_bytes = 0
-        self.seed, self.draws = torch.initial_seed(), 0
         # What all results that learn depend on, even where a rank has none of them.
         self.anchor = torch.zeros(0, requires_grad=True)
 
@@ -60,15 +57,15 @@ class Post:
             work.wait()
         self.pending.clear()
 
-    def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, *, back: bool) -> Tensor:
-        """This rank's block of `want`, from everyone's of `have`; back: of `have`, summands of `want` added up."""
-        mine, wanted = have.block(self.rank, lay.rows), want.block(self.rank, lay.rows)
-        given, asked, present = (wanted, mine, have) if back else (mine, wanted, want)
-        chosen = _moves(have, want, lay.rows, back)
-        arriving = [(source, list(group)) for source, group in _by(chosen, 0, self.rank)]
-        buffers = [tensor.new_empty(_count(group, tensor, lay.dim)) for _, group in arriving]
-        works = [dist.irecv(buffer, source) for (source, _), buffer in zip(arriving, buffers, strict=True)]
-        for target, group in _by(chosen, 1, self.rank):
+    def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, *, add: bool = False) -> Tensor:
+        """This rank's block of `want`, from everyone's of `have`, whose summands are added up."""
+        given, asked = have.block(self.rank, lay.rows), want.block(self.rank, lay.rows)
+        chosen = _moves(have, want, lay.rows)
+        here = self.rank
+        arriving = _grouped((each.source, each) for each in chosen if each.target == here != each.source)
+        buffers = {source: tensor.new_empty(_count(group, tensor, lay.dim)) for source, group in arriving}
+        works = [dist.irecv(buffer, source) for source, buffer in buffers.items()]
+        for target, group in _grouped((each.target, each) for each in chosen if each.source == here != each.target):
             pieces = [_narrow(tensor, each.block, given, lay.dim).reshape(-1) for each in group]
             message = pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
             self.sent_bytes += message.numel() * message.element_size()
@@ -76,27 +73,28 @@ class Post:
         shape = list(tensor.shape)
         shape[0] = asked.rows.size
         if lay.dim:
-            shape[lay.dim] = asked.columns.size if self.rank in present.places else present.columns[-1]
-        result = tensor.new_zeros(shape) if back else tensor.new_empty(shape)
-        for each in chosen:
-            if each.source == each.target == self.rank:
-                _put(result, each.block, asked, lay.dim, _narrow(tensor, each.block, given, lay.dim), back)
-        for work, buffer, (_, group) in zip(works, buffers, arriving, strict=True):
+            shape[lay.dim] = asked.columns.size if here in want.places else want.columns[-1]
+        result = tensor.new_zeros(shape) if add else tensor.new_empty(shape)
+        for work in works:
             assert work is not None
             work.wait()
-            begin = 0
-            for each in group:
-                size = _size(each.block, tensor, lay.dim)
-                shape[lay.dim], shape[0] = each.block.columns.size, each.block.rows.size
-                _put(result, each.block, asked, lay.dim, buffer[begin : begin + size].view(shape), back)
-                begin += size
+        for each in chosen:  # in this order: those that want the same add up the same, to the bit
+            if each.target != here:
+                continue
+            place = _narrow(result, each.block, asked, lay.dim)
+            if each.source == here:
+                piece = _narrow(tensor, each.block, given, lay.dim)
+            else:
+                first, buffers[each.source] = _taken(buffers[each.source], _size(each.block, tensor, lay.dim))
+                piece = first.view(place.shape)
+            place.add_(piece) if add else place.copy_(piece)
         return result
 
-    def moved(self, tensor: Tensor, lay: Lay, want: Layout, learns: bool = True) -> Tensor:
+    def moved(self, tensor: Tensor, lay: Lay, want: Layout) -> Tensor:
         """A result as another layout has it; its gradient comes back."""
         if lay.layout == want:
             return tensor
-        anchor = self.anchor if learns and tensor.is_floating_point() and torch.is_grad_enabled() else None
+        anchor = self.anchor if tensor.is_floating_point() and torch.is_grad_enabled() else None
         result: Tensor = _Moved.apply(tensor, anchor, self, lay, want)  # type: ignore[no-untyped-call]
         return result
 
@@ -105,14 +103,12 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, anchor: Tensor | None, post: Post, lay: Lay, want: Layout) -> Tensor:
         ctx.post, ctx.lay, ctx.want = post, lay, want
-        if not tensor.is_floating_point():
-            ctx.set_materialize_grads(False)
-        return post.carry(tensor, lay.layout, want, lay, back=False)
+        return post.carry(tensor, lay.layout, want, lay)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.post.carry(gradient, ctx.lay.layout, ctx.want, ctx.lay, back=True), None, None, None, None
+        return ctx.post.carry(gradient, ctx.want, ctx.lay.layout, ctx.lay, add=True), None, None, None, None
 
 
 class _Summed(torch.autograd.Function):
@@ -160,13 +156,12 @@ def absent(post: Post, shape: Sequence[int], inputs: Sequence[Tensor], dtype: to
     return result.to(dtype)
 
 
-def _by(chosen: Sequence[Move], end: int, rank: int) -> Iterator[tuple[int, list[Move]]]:
-    """Of the moves that end (1) or begin (0) elsewhere and begin or end here, those with each other rank."""
+def _grouped(chosen: Iterable[tuple[int, Move]]) -> list[tuple[int, list[Move]]]:
+    """Moves by the other rank."""
     found: dict[int, list[Move]] = {}
-    for each in chosen:
-        if each[1 - end] == rank and each[end] != rank:
-            found.setdefault((each.source, each.target)[end], []).append(each)
-    yield from sorted(found.items())
+    for other, each in chosen:
+        found.setdefault(other, []).append(each)
+    return sorted(found.items())
 
 
 def _narrow(tensor: Tensor, block: Block, whole: Block, dim: int) -> Tensor:
@@ -175,9 +170,9 @@ def _narrow(tensor: Tensor, block: Block, whole: Block, dim: int) -> Tensor:
     return narrow.narrow(dim, columns.begin, columns.size) if dim else narrow
 
 
-def _put(result: Tensor, block: Block, whole: Block, dim: int, piece: Tensor, add: bool) -> None:
-    place = _narrow(result, block, whole, dim)
-    place.add_(piece) if add else place.copy_(piece)
+def _taken(row: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first numbers of a row, and the rest."""
+    return row[:count], row[count:]
 
 
 def _size(block: Block, tensor: Tensor, dim: int) -> int:

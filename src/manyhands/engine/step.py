@@ -130,7 +130,7 @@ class EagerStep:
         if weight != 1:
             loss = loss * weight
         (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
-        return loss.detach() * self.trainee.exchange.voice
+        return loss.detach()
 
 
 def _all_of(batch: Batch) -> Share:

@@ -10,7 +10,7 @@ Rows are samples, columns features. The engine moves what `moves` says, and noth
                                                └─────────────────────────┘
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -85,10 +85,6 @@ class Layout:
         """Whether every device has all features of its samples."""
         return len(self.columns) == 2
 
-    @property
-    def summands(self) -> int:
-        return 1 + max(place.summand for place in self.places.values())
-
     def span(self, device: int, rows: int) -> Span:
         """The rows that a device has, of so many; none where it has no place."""
         place = self.places.get(device)
@@ -102,10 +98,6 @@ class Layout:
         if place is None:
             return Block(Span(0, 0), Span(0, 0))
         return Block(self.span(device, rows), Span(self.columns[place.column], self.columns[place.column + 1]))
-
-    def scaled(self, factor: int) -> "Layout":
-        """The same when every feature becomes so many, as of an image that is flattened."""
-        return Layout(self.rows, tuple(factor * each for each in self.columns), self.places)
 
     def of(self, features: int) -> "Layout":
         """The same samples, of so many features, all of them with each device."""
@@ -155,26 +147,14 @@ class Move(NamedTuple):
 def moves(have: Layout, want: Layout, rows: int) -> list[Move]:
     """What goes where, so that every device gets what it wants: from itself, else from one of those that have it.
 
-    Those that have the same take turns.
+    Those that have the same take turns. Each summand of what is had comes: with the layouts exchanged these are the
+    ways back of the gradient, whose summands are added up.
     """
     found: list[Move] = []
     for number, target in enumerate(want.places):
         wanted = want.block(target, rows)
         for owners in _owners(have).values():
             block = wanted.common(have.block(owners[0], rows))
-            if block.size:
-                source = target if target in owners else owners[number % len(owners)]
-                found.append(Move(source, target, block))
-    return found
-
-
-def returns(have: Layout, want: Layout, rows: int) -> list[Move]:
-    """What goes back of the gradient of what `moves` brought: every summand of it, once, to all that gave it."""
-    found: list[Move] = []
-    for number, target in enumerate(have.places):
-        wanted = have.block(target, rows)
-        for owners in _owners(want).values():
-            block = wanted.common(want.block(owners[0], rows))
             if block.size:
                 source = target if target in owners else owners[number % len(owners)]
                 found.append(Move(source, target, block))
@@ -205,7 +185,3 @@ def reduction_groups(split: Split) -> list[tuple[int, ...]]:
 def part_of(split: Split, device: int) -> tuple[int, int, int] | None:
     """A device's part by sample, parameter and reduction."""
     return next((tuple(part) for own, *part in _parts(split) if own == device), None)  # type: ignore[return-value]
-
-
-def all_devices(splits: Sequence[Split]) -> int:
-    return 1 + max(max(split.devices) for split in splits)

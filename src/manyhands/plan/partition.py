@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from manyhands.graph.graph import Layer
+from manyhands.graph.graph import Layer, Shape
 from manyhands.plan.split import Split
 
 # What a layer needs of its input to make some of its output features.
@@ -30,7 +30,7 @@ def ways(layer: Layer, batch: int) -> Ways:
     return Ways(
         sample=batch,
         parameter=_features(chief) if cut else 1,
-        reduction=chief.inputs[0][_dimension(chief)] if reduced else 1,
+        reduction=chief.inputs[0][feature_dim(chief, chief.inputs[0])] if reduced else 1,
         same=chief.kind not in ALL,
     )
 
@@ -46,13 +46,16 @@ def _by_feature(layer: Layer) -> bool:
 
 
 def _features(layer: Layer) -> int:
-    return layer.groups if layer.kind == "attention" else layer.output[_dimension(layer)]
+    return layer.groups if layer.kind == "attention" else layer.output[feature_dim(layer, layer.output)]
 
 
-def _dimension(layer: Layer) -> int:
-    """Where features lie: after the samples in images, last in tokens and tables."""
-    images = layer.kind in ("conv", "norm", "pool") or (layer.kind not in ALL and len(layer.output) > 3)
-    return 1 if images else -1
+def feature_dim(layer: Layer, shape: Shape) -> int:
+    """Where features lie in what a layer takes or makes: after the samples in images, last in tokens and tables."""
+    if layer.kind == "norm":
+        images = _by_feature(layer)
+    else:
+        images = layer.kind in ("conv", "pool") or (layer.kind not in ALL and len(shape) > 3)
+    return 1 if images else len(shape) - 1
 
 
 def fits(layer: Layer, split: Split, batch: int) -> str | None:

@@ -91,7 +91,7 @@ def assemble(
     )
     step: Step = make_step(trainee, plan, config.train.batch_size)
     if layers is not None:
-        step = HybridStep(trainee, plan.microbatches or 1)
+        step = HybridStep(trainee, plan.microbatches or config.train.accumulate)
     return Job(
         trainee=trainee,
         step=step,
