@@ -7,7 +7,6 @@ on some of the ranks or on all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from manyhands.data.feed import Batch, Share
+from manyhands.data.feed import Batch
 from manyhands.engine.batchnorm import over_ranks
 from manyhands.engine.cut import Cut, check, slices
 from manyhands.engine.exchange import Alone, Given
 from manyhands.engine.part import feature_dim, part_of, plain
 from manyhands.engine.post import Lay, Post
 from manyhands.engine.replicated import Make
-from manyhands.engine.step import Trainee
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph
@@ -228,22 +226,3 @@ class _Groups:
     def team(self, split: Split) -> Team:
         mine = next((members for members in sample_groups(split) if self.rank in members), ())
         return Team(mine.index(self.rank), len(mine), self.made.get(mine)) if mine else Team()
-
-
-@dataclass
-class HybridStep:
-    """Every micro-batch forward, then every one backward (gpipe): ranks that have other layers work meanwhile."""
-
-    trainee: Trainee
-    microbatches: int = 1
-
-    def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
-        trainee, whole = self.trainee, len(batch[0])
-        trainee.optimizer.zero_grad(set_to_none=True)
-        count = min(self.microbatches, whole)
-        parts = list(zip(*(each.tensor_split(count) for each in batch), strict=True))
-        losses = [trainee.losses(part) * (len(part[0]) / whole) for part in parts]
-        for loss in losses:
-            loss.backward()  # type: ignore[no-untyped-call]
-        trainee.exchange.update()
-        return torch.stack([loss.detach() for loss in losses]).sum() * trainee.exchange.voice

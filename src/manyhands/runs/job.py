@@ -19,7 +19,7 @@ from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
 from manyhands.engine.batchnorm import over_ranks
-from manyhands.engine.hybrid import HybridStep
+from manyhands.engine.pipeline import HybridStep
 from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
