@@ -211,6 +211,25 @@ def all_send_first(backend: str, rank: int, world: int) -> None:
         same(received[peer], values(peer, count, torch.float32))
 
 
+def told_apart_by_tags(backend: str, rank: int, world: int) -> None:
+    """Messages are taken in another order than they were sent in, also larger ones than a box holds."""
+    if world == 1:
+        return
+    to, source = (rank + 1) % world, (rank - 1) % world
+    counts = {7: 700_001, 3: 5, 11: 0, 0: 1001}
+    works = [dist.isend(values(rank, count, torch.float32), to, tag=tag) for tag, count in counts.items()]
+    works += [dist.isend(values(rank + 1, 5, torch.float32), to, tag=3)]
+    for tag in sorted(counts):
+        received = torch.zeros(counts[tag])
+        dist.recv(received, source, tag=tag)
+        same(received, values(source, counts[tag], torch.float32))
+    second = torch.zeros(5)
+    dist.recv(second, source, tag=3)
+    same(second, values(source + 1, 5, torch.float32))
+    for work in works:
+        work.wait()
+
+
 def many_in_a_row(backend: str, rank: int, world: int) -> None:
     """Whichever rank is ahead, nothing is overwritten that another still reads."""
     choose = random.Random(0)
@@ -279,7 +298,8 @@ def sharded_tensors(backend: str, rank: int, world: int) -> None:
 
 CONTRACT = (
     all_reduce, average, truth, larger_than_the_buffer, reduce, broadcast, all_gather, reduce_scatter,
-    gather_and_scatter, all_to_all, objects, send_and_receive, all_send_first, many_in_a_row, part_of_the_ranks,
+    gather_and_scatter, all_to_all, objects, send_and_receive, all_send_first, told_apart_by_tags,
+    many_in_a_row, part_of_the_ranks,
     data_parallel, sharded_tensors,
 )  # fmt: skip
 GAPS_OF_GLOO = {"truth": "no reduction of truth values", "average": "no AVG of float16"}

@@ -129,10 +129,10 @@ class ShmGroup(Group):
             reduce_rows(self._offer(pieces, target, "reduce_scatter", self.index), [target], op)
 
     def send_row(self, row: Tensor, to: int, tag: int) -> Finish:
-        return self.mail.send(row, to)
+        return self.mail.send(row, to, tag)
 
     def receive_row(self, row: Tensor, source: int, tag: int) -> Finish:
-        return self.mail.receive(row, source)
+        return self.mail.receive(row, source, tag)
 
     def _buffers(self) -> list[Tensor]:
         """Every rank's buffer, the next in turn."""
