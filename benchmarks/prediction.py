@@ -39,7 +39,7 @@ CASES: list[tuple[str, str, int, dict[str, Any]]] = [
     ("text", "synthetic:text:64,20", 128, {}),
     ("transformer", "synthetic:text:64,20", 64, {}),
 ]
-BOUND = "kernels=own,compile=off,capture=off,feed=device,workers=0"
+BOUND = "device=cpu,kernels=own,compile=off,capture=off,feed=device,workers=0"
 BESIDE = (0.7, 1.5)  # of a rank's samples: the sizes at which layers are timed, neither of them the plan's
 
 

@@ -69,7 +69,7 @@ def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -
 
 
 def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
-    """Start the processes, and take the mean over them."""
+    """Start the processes, and put together what they saw."""
     world = plans[0].world
     pinned = plans[0].has_ranks and not plans[0].is_baseline
     cores = affinity.deal(machine, world) if pinned else ((),) * world
@@ -96,25 +96,45 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
                 last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
                 raise RunError(f"the layers of {config.model.name} cannot be timed: {last}")
         told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
-    return [_mean([Profile.from_json(each[number]) for each in told]) for number in range(len(plans))]
+    return [
+        _together([Profile.from_json(each[number][0]) for each in told], [each[number][1] for each in told])
+        for number in range(len(plans))
+    ]
 
 
-def _mean(ranks: Sequence[Profile]) -> Profile:
-    """Of the processes that ran at once."""
+def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[int]]]) -> Profile:
+    """Of the processes that ran at once: their mean, and as much more as the slowest one takes, on whom all wait.
+
+    `steps`: of each process, at each number of samples, how long every step was.
+    """
     first = ranks[0]
+    slower = [_slower([each[number] for each in steps]) for number in range(len(first.samples))]
     layers = {
         name: tuple(
             (
-                round(statistics.mean(each.layers[name][number][0] for each in ranks)),
-                round(statistics.mean(each.layers[name][number][1] for each in ranks)),
+                round(factor * statistics.mean(each.layers[name][number][0] for each in ranks)),
+                round(factor * statistics.mean(each.layers[name][number][1] for each in ranks)),
             )
-            for number in range(len(first.samples))
+            for number, factor in enumerate(slower)
         )
         for name in first.layers
     }
-    rest = tuple(round(statistics.mean(values)) for values in zip(*(each.rest for each in ranks), strict=True))
-    update, copy = (round(statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy"))
+    rests = zip(slower, *(each.rest for each in ranks), strict=True)
+    rest = tuple(round(factor * statistics.mean(values)) for factor, *values in rests)
+    update, copy = (
+        round(slower[-1] * statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy")
+    )
     return Profile(len(ranks), first.samples, layers, rest, update, copy)
+
+
+def _slower(steps: Sequence[Sequence[int]]) -> float:
+    """How much longer the slowest of some processes takes for a step than they do in the middle: 16 on cores that
+    other machines share took 1.4 times as long together as each by itself."""
+    if len(steps) == 1:
+        return 1.0
+    slowest = [max(each) for each in zip(*steps, strict=False)]  # a faster one took more steps
+    middle = statistics.mean(statistics.median(each) for each in steps)
+    return float(statistics.median(slowest) / middle)
 
 
 def main(folder: Path, rank: int) -> None:
@@ -126,7 +146,7 @@ def main(folder: Path, rank: int) -> None:
 
     config = config_from_table(order["config"], "order.json")
     taken = take(config, plans, order["samples"], lambda what: _meet(folder, what, rank, len(order["cores"])))
-    write_json(folder / f"{rank}.json", [each.to_json() for each in taken])
+    write_json(folder / f"{rank}.json", [(profile.to_json(), steps) for profile, steps in taken])
 
 
 def _meet(folder: Path, what: str, rank: int, world: int) -> None:

@@ -22,11 +22,13 @@ LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
 WARM = 2
 
-Step = tuple[Passes, int, int, int]  # layers, the rest, the update, copying gradients
+Steps = tuple[Passes, int, int, int, list[int]]  # layers, the rest, the update, copying gradients; each whole step
 
 
-def take(config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Callable[[str], None]) -> list[Profile]:
-    """Every plan at every number of samples; `meet` waits for the other processes."""
+def take(
+    config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Callable[[str], None]
+) -> list[tuple[Profile, list[list[int]]]]:
+    """Every plan at every number of samples, with the times of all its steps; `meet` waits for the other processes."""
     dataset = load(config.data.name, config.data)
     taken = []
     for number, plan in enumerate(plans):
@@ -36,7 +38,7 @@ def take(config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Call
             found.append(timed(config, alone(plan), dataset, samples))
         layers = {name: tuple(each[0][name] for each in found) for name in found[0][0]}
         rest, update, copy = tuple(each[1] for each in found), found[-1][2], found[-1][3]
-        taken.append(Profile(1, tuple(sizes), layers, rest, update, copy))
+        taken.append((Profile(1, tuple(sizes), layers, rest, update, copy), [each[4] for each in found]))
     return taken
 
 
@@ -46,8 +48,8 @@ def alone(plan: Plan) -> Plan:
     return Plan(axes=(Axis("plain" if plan.is_baseline else "serial"),), **kept)
 
 
-def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Step:
-    """Passes of each layer, the rest of a step, and the update: medians over some steps."""
+def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
+    """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step as a whole."""
     job = assemble(with_values(config, {"train.batch_size": samples}), plan, dataset)
     trainee, steps, begun = job.trainee, [], time.perf_counter()
     batches = full_batches(trainee.feed, samples)
@@ -65,14 +67,14 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Step:
             trainee.exchange.update()
             updated = time.perf_counter_ns()
             spent = sum(one + two for one, two in layers.values())
-            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model)))
+            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model), updated - start))
     steps = steps[WARM:]
     middle = {
         name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))
         for name in steps[0][0]
     }
-    rest, update, copy = (median(list(each)) for each in list(zip(*steps, strict=True))[1:])
-    return middle, rest, update, copy
+    rest, update, copy, whole = list(zip(*steps, strict=True))[1:]
+    return middle, median(rest), median(update), median(copy), list(whole)
 
 
 def copied(model: nn.Module) -> int:
@@ -85,7 +87,7 @@ def copied(model: nn.Module) -> int:
     return time.perf_counter_ns() - start
 
 
-def median(values: list[int]) -> int:
+def median(values: Sequence[int]) -> int:
     return round(statistics.median(values))
 
 
