@@ -174,7 +174,7 @@ def test_memory_is_told_to_the_byte(manyhands, tmp_path: Path) -> None:
         (["--plan", "server:3+1"], "plan server:3+1 cannot be simulated"),
         (["--plan", "local:2"], "plan local:2 cannot be simulated"),
         (["--plan", "auto"], "plan auto cannot be simulated"),
-        (["--plan", "pipeline:2,schedule=1f1b"], "schedule=1f1b cannot be simulated: only gpipe can"),
+        (["--plan", "pipeline:9,schedule=interleaved"], "has 18 stages (2 on each device), the model"),
         (["--plan", "data:2,shard=full"], "shard=full cannot be simulated"),
         (["--plan", "data:2,staleness=1"], "staleness=1 cannot be simulated: leave it out"),
         (["--plan", "serial,precision=fp64"], "precision=fp64 cannot be simulated: only fp32 and bf16 can"),

@@ -66,6 +66,12 @@ def test_captured_with_clipping_and_accumulation(images: Dataset) -> None:
     assert losses(CAPTURED, images, **changes) == pytest.approx(losses(EAGER, images, **changes), rel=1e-4)
 
 
+@pytest.mark.parametrize("backward", ["apart", "concurrent"])
+def test_captured_with_weight_gradients_apart(images: Dataset, backward: str) -> None:
+    found = losses(f"{CAPTURED},backward={backward}", images, train__accumulate=2)
+    assert found == pytest.approx(losses(EAGER, images, train__accumulate=2), rel=1e-4)
+
+
 def test_dropout_differs_at_every_replay(images: Dataset) -> None:
     config = with_values(CONFIG, {"model.dropout": 0.5, "optim.lr": 1e-12})
     job = assemble(config, parse(CAPTURED), images)

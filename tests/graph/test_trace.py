@@ -21,6 +21,8 @@ ZOO: dict[str, tuple[str, Shapes, Options]] = {
     "resnet18": ("resnet18", IMAGE, Options(width=0.25)),
     "resnet50": ("resnet50", IMAGE, Options(width=0.25)),
     "locally": ("locally", Shapes(3, (2, 15, 12)), Options()),
+    "treenet": ("treenet", Shapes(3, (2, 15, 12)), Options(width=0.25)),
+    "stacking": ("stacking", Shapes(3, (2, 15, 12)), Options(width=0.25)),
     "rnn": ("text", TEXT, Options(cell="rnn", depth=2)),
     "gru": ("text", TEXT, Options(cell="gru")),
     "lstm": ("text", TEXT, Options(cell="lstm")),

@@ -19,6 +19,8 @@ CASES: dict[str, tuple[str, Shapes, float]] = {
     "resnet18": ("resnet18", Shapes(3, (1, 19, 23)), 0.1),
     "resnet50": ("resnet50", Shapes(3, (3, 20, 18)), 0.1),
     "locally": ("locally", Shapes(3, (2, 15, 12)), 1.0),
+    "treenet": ("treenet", Shapes(3, (2, 9, 12)), 0.5),
+    "stacking": ("stacking", Shapes(3, (2, 5, 4)), 0.5),
     "text": ("text", Shapes(4, (7,), 50), 0.25),
     "transformer-text": ("transformer", Shapes(4, (7,), 50), 0.5),
     "transformer-image": ("transformer", Shapes(4, (3, 14, 21)), 0.5),
@@ -125,7 +127,9 @@ def test_it_can_be_traced(case: tuple[str, Shapes, float]) -> None:
 
 # torch itself warns so about its recurrent layers.
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.recurrent._flat_weights:UserWarning")
-@pytest.mark.parametrize("key", ["convnet", "locally", "text", "transformer-text", "transformer-image"])
+@pytest.mark.parametrize(
+    "key", ["convnet", "locally", "treenet", "stacking", "text", "transformer-text", "transformer-image"]
+)
 def test_it_can_be_exported(key: str) -> None:
     name, shapes, width = CASES[key]
     model = build(name, shapes, Options(width=width)).eval()
@@ -230,6 +234,9 @@ IMAGE, TOKENS, TABLE = Shapes(10, (1, 28, 28)), Shapes(20, (24,), 1000), Shapes(
         ),
         ("alexnet", Shapes(10, (1, 20, 90)), Options(), "at least 21x21"),
         ("locally", Shapes(10, (1, 7, 7)), Options(), "at least 8x8"),
+        ("treenet", Shapes(10, (1, 3, 9)), Options(), "at least 4x4"),
+        ("treenet", IMAGE, Options(depth=0), "needs at least 1"),
+        ("stacking", TOKENS, Options(), "takes image or table data"),
         ("transformer", Shapes(10, (1, 3, 9)), Options(), "at least 4x4"),
         ("mlp", IMAGE, Options(head="6x6"), "mlp has no model.head .*: it has width, depth"),
         ("resnet18", IMAGE, Options(activation="tanh"), "it has width, depth"),
@@ -249,7 +256,7 @@ def test_misfits_are_refused_in_one_line(name: str, shapes: Shapes, options: Opt
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["convnet", "alexnet", "locally", "transformer"])
+@pytest.mark.parametrize("name", ["convnet", "alexnet", "locally", "treenet", "transformer"])
 def test_the_least_size_that_an_error_names_can_be_built(name: str) -> None:
     with pytest.raises(ModelError, match="at least") as caught:
         build(name, Shapes(10, (1, 3, 3)))

@@ -1,13 +1,24 @@
 """Ten steps with each layer split in its own way, and the same on one device; functions that all ranks run."""
 
+import json
 import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from fnmatch import fnmatch
 from itertools import combinations
+from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
+from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.load import load
+from manyhands.engine.evaluate import evaluate
 from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.logits import Logits
 from manyhands.engine.team import Team
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
@@ -17,9 +28,33 @@ from manyhands.plan.partition import ways
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config
+from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble, build_model, sample_input
-from numerics.cases import BATCH, LIMIT, REST, distance, ordered, steps, trained
+from numerics import cases
+from numerics.cases import BATCH, LIMIT, REST, SAMPLES, distance, trained
+
+TEXT, WORDS = cases.MODELS["text"]
+MODELS = {
+    **cases.MODELS,
+    "mlp": ("synthetic:1x8x8,10", {"model.width": 0.125, "model.depth": 2}),
+    "resnet18": ("synthetic:3x16x16,4", {"model.width": 0.125}),
+    "lstm": (TEXT, {**WORDS, "model.name": "text", "model.cell": "lstm", "model.depth": 2}),
+}
+KNOWN = {**MODELS, "locally": ("synthetic:1x12x12,4", {"model.width": 0.5})}
+
+
+def ordered(model: str, **changes: object) -> tuple[Config, Dataset]:
+    """What to train, on what."""
+    data, settings = KNOWN[model]
+    base = {"model.name": model, "train.batch_size": BATCH, "optim.name": "sgd", "optim.lr": 0.05, **settings}
+    config = with_values(Config(), {**base, **{key.replace("__", "."): value for key, value in changes.items()}})
+    return config, load(data, DataOptions(size=SAMPLES, validation=0))
+
+
+def graph_of(model: str) -> Graph:
+    """As the engine sees it."""
+    config, dataset = ordered(model)
+    return fuse(trace(build_model(config, dataset.schema), sample_input(dataset.schema, 2)))
 
 
 def split_of(graph: Graph, number: int, world: int, rng: random.Random) -> Split:
@@ -33,25 +68,35 @@ def split_of(graph: Graph, number: int, world: int, rng: random.Random) -> Split
             return on(first, sample=sample, parameter=parameter, reduction=reduction, copies=copies)
 
 
-def drawn(plan: Plan, config: Config, seed: int, schema: object) -> Plan:
+def drawn(plan: Plan, graph: Graph, seed: int) -> Plan:
     """The plan with every layer named, and split at random."""
-    graph = fuse(trace(build_model(config, schema), sample_input(schema, 2)))  # type: ignore[arg-type]
     rng = random.Random(seed)
-    named = [
-        NamedSplit(layer.name, split_of(graph, number, plan.world, rng)) for number, layer in enumerate(graph.layers)
-    ]
-    return replace(plan, layers=tuple(named))
+    chosen = [split_of(graph, number, plan.world, rng) for number in range(len(graph.layers))]
+    return named(plan, graph, chosen)
+
+
+def named(plan: Plan, graph: Graph, chosen: Sequence[Split]) -> Plan:
+    names = [layer.name for layer in graph.layers]
+    return replace(plan, layers=tuple(NamedSplit(*each) for each in zip(names, chosen, strict=True)))
 
 
 def job_of(model: str, how: str, options: str, team: Team, **changes: object) -> Job:
-    """`how`: the axes of a plan, or random:SEED."""
+    """`how`: the axes of a plan, random:SEED, or splits:ROWS (four degrees and the first rank of each layer)."""
     config, dataset = ordered(model, **changes)
-    name, _, seed = how.partition(":")
-    axes = f"data:{team.world}" if name == "random" else how
+    word, _, rest = how.partition(":")
+    axes = f"data:{team.world}" if word in ("random", "splits") else how
     plan = parse(f"{axes},device=cpu,{options},{REST}")
-    if name == "random":
-        plan = drawn(plan, config, int(seed), dataset.schema)
+    if word == "random":
+        plan = drawn(plan, graph_of(model), int(rest))
+    if word == "splits":
+        degrees = ("sample", "parameter", "reduction", "copies")
+        rows = [on(first, **dict(zip(degrees, row, strict=True))) for *row, first in json.loads(rest)]
+        plan = named(plan, graph_of(model), rows)
     return assemble(config, plan, dataset, team)
+
+
+def alone(model: str, precision: str, **changes: object) -> Job:
+    return trained(job_of(model, "serial", f"precision={precision}", Team(), **changes))
 
 
 def same_as_one_device(
@@ -59,8 +104,7 @@ def same_as_one_device(
 ) -> None:
     """Parameters and buffers within the limit of one device's."""
     job = trained(job_of(model, how, f"backend={backend},precision={precision}", Team(rank, world), **changes))
-    alone = steps(model, f"serial,precision={precision}", Team(), **changes)
-    _compare(job, alone, LIMIT[precision])
+    compare(job, alone(model, precision, **changes), LIMIT[precision])
 
 
 def goes_on(backend: str, rank: int, world: int, model: str, optimizer: str, first: str, then: str) -> None:
@@ -72,7 +116,7 @@ def goes_on(backend: str, rank: int, world: int, model: str, optimizer: str, fir
     after.trainee.exchange.load_weights(before.trainee.exchange.weights())
     after.trainee.exchange.load_state(before.trainee.exchange.state())
     trained(after, [1])
-    _compare(after, steps(model, "serial,precision=fp64", Team(), **changes), LIMIT["fp64"])
+    compare(after, alone(model, "fp64", **changes), LIMIT["fp64"])
 
 
 def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> None:
@@ -83,7 +127,7 @@ def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> N
     assert isinstance(exchange, Hybrid)
     assert exchange.post.draws > 0
     own = {
-        (cut.name, name, cut.mine(name)): getattr(cut.module, name).detach().numpy().tobytes()
+        (cut.name, name, cut.mine(name)): cut.tensor(name).detach().numpy().tobytes()
         for cut in exchange.cuts
         for name in cut.shapes
         if cut.mine(name) is not None
@@ -98,7 +142,85 @@ def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> N
     assert shared
 
 
-def _compare(job: Job, alone: Job, limit: float) -> None:
+def weights_are_cut(backend: str, rank: int, world: int, model: str, pattern: str) -> None:
+    """Of every matrix of these layers a rank has its part, and no more."""
+    job = job_of(model, f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world))
+    exchange = job.trainee.exchange
+    assert isinstance(exchange, Hybrid)
+    own = {
+        f"{cut.name}.{name}": (world * cut.tensor(name).numel(), shape.numel())
+        for cut in exchange.cuts
+        for name, shape in cut.shapes.items()
+        if fnmatch(cut.name, pattern) and len(shape) > 1
+    }
+    assert own
+    assert all(parts == whole for parts, whole in own.values()), own
+
+
+def scores_stay(backend: str, rank: int, world: int, smoothing: float) -> None:
+    """The loss of 10 classes over 4 ranks: nobody has all scores, fewer bytes are sent, and it is the same."""
+    sent, losses = [], []
+    for gathers in (False, True):
+        options = f"backend={backend},precision=fp64"
+        job = job_of("mlp", f"tensor:{world}", options, Team(rank, world), train__label_smoothing=smoothing)
+        exchange, feed = job.trainee.exchange, job.trainee.feed
+        assert isinstance(exchange, Hybrid)
+        batch = next(iter(feed.epoch(0)))
+        if gathers:
+            exchange.forward = exchange.predict  # type: ignore[method-assign]
+        outputs = job.trainee.answers(feed, batch)[0]
+        assert isinstance(outputs, Logits) != gathers
+        assert outputs.shape == (BATCH, 10 if gathers else (3, 3, 2, 2)[rank])
+        before = exchange.post.sent_bytes
+        losses.append(float(job.trainee.losses(batch).detach()))
+        sent.append(exchange.post.sent_bytes - before)
+    assert abs(losses[0] - losses[1]) < LIMIT["fp64"]
+    assert sent[0] < sent[1]
+
+
+def scores_are_told(backend: str, rank: int, world: int) -> None:
+    """Loss and accuracy over a set, where ranks have some classes each, are those of one device."""
+    job = trained(job_of("mlp", f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world)))
+    one = alone("mlp", "fp64")
+    score, wanted = evaluate(job.trainee, job.test), evaluate(one.trainee, one.test)
+    assert score.accuracy == wanted.accuracy
+    assert abs(score.loss - wanted.loss) < LIMIT["fp64"]
+
+
+def one_exchange_a_pair(backend: str, rank: int, world: int) -> None:
+    """Of two dense layers, the first by parameter and the second by reduction: one sum forward, one back."""
+    job = job_of("mlp", f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world), model__depth=3)
+    batch = next(iter(job.trainee.feed.epoch(0)))
+    job.trainee.losses(batch)  # the first time types of results are told
+    with counted() as calls:
+        loss = job.trainee.losses(batch)
+    assert calls == {"all_reduce": 2}, calls  # two pairs
+    with counted() as calls:
+        loss.backward()
+    assert calls == {"all_reduce": 1}, calls  # nothing learns before the first pair
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How often this rank speaks to others, by the function that it calls."""
+    calls: Counter[str] = Counter()
+
+    def counting(name: str) -> Any:
+        real = getattr(dist, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return real(*given, **named)
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("all_reduce", "all_gather", "all_gather_object", "broadcast", "isend", "irecv"):
+            stack.enter_context(mock.patch.object(dist, name, counting(name)))
+        yield calls
+
+
+def compare(job: Job, alone: Job, limit: float) -> None:
     weights, one = job.trainee.exchange.weights(), alone.trainee.exchange.weights()
     assert set(weights) == set(one)
     far = {name: distance(tensor, one[name]) for name, tensor in weights.items()}

@@ -8,8 +8,10 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
-from manyhands.plan.partition import Ways, fits, ways
-from manyhands.plan.split import on
+from manyhands.plan.partition import Ways, fits, grains, ways
+from manyhands.plan.presets import splits
+from manyhands.plan.split import Split, on
+from manyhands.plan.words import parse
 
 BATCH = 32
 TEXT = Shapes(4, (7,), 50)
@@ -17,6 +19,10 @@ TEXT = Shapes(4, (7,), 50)
 
 def traced(module: nn.Module, *shape: int, ids: bool = False) -> Graph:
     return trace(module, torch.ones(2, *shape, dtype=torch.long if ids else torch.float32))
+
+
+def tensor(graph: Graph, degree: int) -> list[Split]:
+    return list(splits(parse(f"tensor:{degree}").axes, graph, BATCH))
 
 
 def limits(graph: Graph) -> dict[str, tuple[int, int]]:
@@ -56,11 +62,34 @@ def test_one_module(module: nn.Module, shape: tuple[int, ...], expected: Ways) -
 
 def test_sequences_and_embeddings() -> None:
     most = limits(traced(build("text", TEXT), 7, ids=True))
-    assert most["embedding"] == (128, 1)
-    assert most["recurrent"] == (1, 1)
+    assert most["embedding"] == (128, 50)  # by dimension, and by rows of the table
+    assert most["recurrent"] == (128, 1)
     assert most["pool"] == (1, 1)  # takes a mask of positions beside the features
     assert most["output"] == (4, 128)
     assert most["loss"] == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nn.LSTM(8, 6, 2, batch_first=True), 6),
+        (nn.GRU(8, 6, batch_first=True, bidirectional=True), 6),  # as many in either direction
+        (nn.RNN(8, 6, batch_first=True, bias=False), 6),
+        (nn.LSTM(8, 6, batch_first=True, proj_size=3), 1),  # results are not hidden units
+    ],
+    ids=str,
+)
+def test_recurrent_layers_are_cut_by_their_hidden_units(module: nn.Module, expected: int) -> None:
+    layer = traced(module, 5, 8).layers[0]
+    assert ways(layer, BATCH) == Ways(BATCH, expected, 1, False)
+    for parameter in module.parameters():
+        parameter.requires_grad = False
+    assert ways(traced(module, 5, 8).layers[0], BATCH).parameter == 1  # of what is frozen the shapes are not known
+
+
+def test_rows_of_a_table_are_known_of_an_embedding_alone() -> None:
+    words = nn.Sequential(nn.EmbeddingBag(50, 8), nn.Linear(8, 4))
+    assert limits(traced(words, 7, ids=True))["0"] == (8, 1)
 
 
 def test_attention_is_cut_between_heads() -> None:
@@ -95,6 +124,25 @@ def test_fused_layers_are_cut_as_all_their_members_can(
     assert len(fused.layers) == 2
     most = ways(fused.layers[0], BATCH)
     assert (most.parameter, most.reduction) == expected
+
+
+def test_queries_are_cut_where_heads_are() -> None:
+    graph = fuse(traced(build("transformer", TEXT), 7, ids=True))
+    found = dict(zip((layer.name for layer in graph.layers), grains(graph, tensor(graph, 3)), strict=True))
+    attention = "layers.0.attention"
+    assert [found[f"{attention}.{name}"].made for name in ("query", "key", "value", "heads")] == [4] * 4
+    assert found[f"{attention}.out"].taken == 4
+    assert found["layers.0.dense.wide"].made == 1
+    mixed = tensor(graph, 3)
+    mixed[[layer.name for layer in graph.layers].index(f"{attention}.heads")] = on(0, copies=3)
+    assert grains(graph, mixed)[[layer.name for layer in graph.layers].index(f"{attention}.query")].made == 1
+
+
+def test_what_was_a_channel_stays_together() -> None:
+    graph = fuse(traced(nn.Sequential(nn.Conv2d(3, 10, 3), nn.ReLU(), nn.Flatten(), nn.Linear(360, 4)), 3, 8, 8))
+    chosen = [on(0, parameter=4), on(0, reduction=4), on(0, copies=4)]
+    assert [grain.taken for grain in grains(graph, chosen)] == [1, 10, 1]
+    assert grains(graph, [on(0, parameter=2), *chosen[1:]])[1].taken == 1
 
 
 @pytest.mark.parametrize("name", ["alexnet", "resnet50", "locally"])

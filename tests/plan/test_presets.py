@@ -90,6 +90,13 @@ def test_stages_are_runs_of_layers_on_devices_of_their_own(words: str, stages: i
     assert all(stage.layers for stage in found)
 
 
+@pytest.mark.parametrize(("words", "positions", "width"), [("pipeline:2", 2, 1), ("data:2,tensor:2,pipeline:3", 3, 4)])
+def test_chunks_come_around(words: str, positions: int, width: int, graph: Graph) -> None:
+    found = stages_of(splits(parse(words).axes, graph, BATCH, chunks=2))
+    each = [tuple(range(number * width, (number + 1) * width)) for number in range(positions)]
+    assert [stage.devices for stage in found] == each * 2
+
+
 def test_data_cuts_every_layer_by_sample(graph: Graph) -> None:
     assert set(chosen("data:4", graph)) == {on(0, sample=4)}
     assert chosen("ddp:4", graph) == chosen("data:4", graph)

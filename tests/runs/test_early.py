@@ -25,6 +25,8 @@ def on_cores(**options: object) -> Plan:
         (lambda: parse("data:2,consistency=async"), "consistency=async cannot run yet"),
         (lambda: parse("data:2,consistency=stale,staleness=3"), "cannot run yet"),
         (lambda: parse("data:2,staleness=3"), "cannot run yet"),
+        (lambda: parse("serial,backward=apart,compile=on"), "a compiled backward pass is one piece; say compile=off"),
+        (lambda: parse("data:2,backward=apart"), "backward=apart has no use in plan data:2: it is for serial"),
         (lambda: parse("data:2,threads=99"), "threads=99: rank 0 has the cores [0, 1]; use at most 2"),
         (lambda: on_cores(cores=((0,), (77,))), "cores [77] of rank 1 are not all here"),
         (lambda: on_cores(cores=((0,), (1,)), loader_cores=((77,), (0,))), "loader_cores [77] of rank 0 are not all"),

@@ -21,6 +21,7 @@ STUDIES = {
     "forward-backward",
     "learning-rates",
     "optimizers",
+    "parallel-backprop",
     "scaling",
     "search-time",
     "sensitivity",

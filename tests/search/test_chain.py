@@ -52,6 +52,15 @@ def test_full_and_delta_find_the_same_by_the_same_way(name: str, devices: int) -
         assert max(split.devices) < devices
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zerobubble"])
+def test_what_is_left_early_would_have_been_refused_under_every_schedule(schedule: str) -> None:
+    graph = zoo_graph("alexnet")
+    what, space = problem(graph, machine(4), BATCH, 3, schedule), Space.of(graph, BATCH, 4)
+    ways = [(delta, patient) for delta in (True, False) for patient in (True, False)]
+    results = [search(what, space, starts_of(graph, 4), 1000, 0, *way) for way in ways]
+    assert len({told(each) for each in results}) == 1
+
+
 def test_a_seed_decides_the_walk() -> None:
     assert told(found("alexnet", 8, seed=3)) == told(found("alexnet", 8, seed=3))
     assert len({found("alexnet", 8, seed=seed).splits for seed in range(4)}) > 1

@@ -15,9 +15,13 @@ from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.models.zoo import Options, Shapes, build
 from manyhands.plan.partition import ways
+from manyhands.plan.pipeline import Pipeline
+from manyhands.plan.presets import balance
+from manyhands.plan.schedule import stages_per_device
 from manyhands.plan.split import Split
 from manyhands.simulate.board import Problem
-from manyhands.simulate.problem import degrees, gpipe, make
+from manyhands.simulate.problem import degrees, make
+from manyhands.simulate.program import program
 
 BATCH = 4
 DEVICE = Accelerator("one", 2**40, {"fp32": 1.0}, 1.0)
@@ -90,8 +94,12 @@ def machine(devices: int, *, duplex: bool = True, **options: Any) -> Cluster:
     return Cluster(devices, P100, tuple(each for each in levels if each.devices < max(devices, 2)), **options)
 
 
-def problem(graph: Graph, cluster: Cluster, batch: int, micro: int = 1) -> Problem:
-    return make(graph, Analytic(cluster.accelerator, graph.batch), cluster, batch, gpipe(graph, micro), micro)
+def problem(graph: Graph, cluster: Cluster, batch: int, micro: int = 1, schedule: str = "gpipe") -> Problem:
+    """Under a schedule the order of the beats is that of two positions, wherever the layers are."""
+    stage = balance([float(layer.flops) for layer in graph.layers], 2 * stages_per_device(schedule))
+    pipeline = Pipeline(schedule, tuple(stage), {0: 0, 1: 1})
+    beats, costs = program(graph, micro, pipeline), Analytic(cluster.accelerator, graph.batch)
+    return make(graph, costs, cluster, batch, beats, micro, pipeline)
 
 
 def splitter(graph: Graph, devices: int, batch: int, rng: random.Random) -> Callable[[int], Split]:

@@ -7,23 +7,29 @@ from itertools import product
 import numpy as np
 import pytest
 
+from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.split import Split, on
 from manyhands.simulate.simulation import Simulation
 from simulate.scenes import machine, problem, splitter, zoo_graph
 
 Draw = Callable[[int], Split]
 BATCH = 192
-SHORT = [  # model, fused, devices, collectives, overlap, late, duplex, micro-batches
-    ("alexnet", True, 2, "ring", True, False, True, 3),
-    ("alexnet", True, 64, "direct", True, False, False, 1),
-    ("alexnet", False, 6, "ring", True, True, True, 1),
-    ("resnet50", True, 3, "direct", False, False, True, 1),
-    ("resnet50", True, 16, "ring", True, False, False, 1),
-    ("text", True, 8, "ring", True, False, False, 3),
-    ("text", False, 64, "direct", False, True, True, 1),
-    ("transformer", True, 8, "direct", True, False, True, 1),
-    ("transformer", True, 16, "ring", False, False, False, 3),
-    ("transformer", False, 6, "ring", True, False, True, 1),
+SHORT = [  # model, fused, devices, collectives, overlap, late, duplex, micro-batches, schedule
+    ("alexnet", True, 2, "ring", True, False, True, 3, "gpipe"),
+    ("alexnet", True, 64, "direct", True, False, False, 1, "gpipe"),
+    ("alexnet", False, 6, "ring", True, True, True, 1, "gpipe"),
+    ("resnet50", True, 3, "direct", False, False, True, 1, "gpipe"),
+    ("resnet50", True, 16, "ring", True, False, False, 1, "gpipe"),
+    ("text", True, 8, "ring", True, False, False, 3, "gpipe"),
+    ("text", False, 64, "direct", False, True, True, 1, "gpipe"),
+    ("transformer", True, 8, "direct", True, False, True, 1, "gpipe"),
+    ("transformer", True, 16, "ring", False, False, False, 3, "gpipe"),
+    ("transformer", False, 6, "ring", True, False, True, 1, "gpipe"),
+    ("alexnet", True, 4, "ring", True, False, True, 3, "1f1b"),
+    ("alexnet", True, 8, "ring", True, False, True, 4, "zerobubble"),
+    ("resnet50", True, 4, "direct", True, False, False, 2, "zerobubble"),
+    ("text", True, 6, "ring", False, False, True, 5, "interleaved"),
+    ("transformer", True, 6, "direct", False, True, True, 3, "zerobubble"),
 ]
 
 
@@ -70,10 +76,12 @@ def timeline(simulation: Simulation) -> list[np.ndarray]:
     return found
 
 
-def check(name: str, fused: bool, devices: int, micro: int, count: int, seed: int, **options: object) -> None:
+def check(
+    name: str, fused: bool, devices: int, micro: int, schedule: str, count: int, seed: int, **options: object
+) -> None:
     graph = zoo_graph(name, fused)
     rng = random.Random(seed)
-    what = problem(graph, machine(devices, **options), BATCH, micro)  # type: ignore[arg-type]
+    what = problem(graph, machine(devices, **options), BATCH, micro, schedule)  # type: ignore[arg-type]
     draw = splitter(graph, devices, BATCH, rng)
     splits = [draw(number) for number in range(len(graph.layers))]
     repaired, played = Simulation(what, splits), Simulation(what, splits)
@@ -95,12 +103,22 @@ def split_of(simulation: Simulation, layer: int) -> Split:
     return Split(*degrees, tuple(map(int, board.device[layer][: board.parts[layer]])))
 
 
-@pytest.mark.parametrize(("name", "fused", "devices", "collectives", "overlap", "late", "duplex", "micro"), SHORT)
+@pytest.mark.parametrize(
+    ("name", "fused", "devices", "collectives", "overlap", "late", "duplex", "micro", "schedule"), SHORT
+)
 def test_delta_is_full(
-    name: str, fused: bool, devices: int, collectives: str, overlap: bool, late: bool, duplex: bool, micro: int
+    name: str,
+    fused: bool,
+    devices: int,
+    collectives: str,
+    overlap: bool,
+    late: bool,
+    duplex: bool,
+    micro: int,
+    schedule: str,
 ) -> None:
     options = {"collectives": collectives, "overlap": overlap, "late": late, "duplex": duplex}
-    check(name, fused, devices, micro, 80, devices, **options)
+    check(name, fused, devices, micro, schedule, 80, devices, **options)
 
 
 @pytest.mark.long
@@ -109,11 +127,11 @@ def test_delta_is_full_over_thousands_of_moves(name: str) -> None:
     """4,800 moves a model, over devices, micro-batches and kinds of links; some on the graph that is not fused."""
     kinds = list(product(("ring", "direct"), (True, False), (False, True), (True, False)))
     for number, (devices, micro) in enumerate(product((2, 3, 6, 8, 16, 64), (1, 3))):
-        for each in range(4):
+        for each, schedule in enumerate(SCHEDULES):
             collectives, overlap, late, duplex = kinds[(5 * number + 3 * each) % len(kinds)]
             options = {"collectives": collectives, "overlap": overlap, "late": late, "duplex": duplex}
             fused = each > 0
-            check(name, fused, devices, micro, 100, 100 * number + each, **options)
+            check(name, fused, devices, micro, schedule, 100, 100 * number + each, **options)
 
 
 def test_the_comparison_sees_every_time() -> None:

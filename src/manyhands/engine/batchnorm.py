@@ -14,6 +14,7 @@ torch has this for GPUs only (SyncBatchNorm). All arithmetic on whole tensors is
 batch normalization with given statistics; one gather a layer goes forward, one all-reduce backward.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -148,19 +149,19 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, _, mean, var = ctx.saved_tensors
+        x, _, mean, var = saved = ctx.saved_tensors
         if dy.stride() != x.stride():
             dy = torch.empty_like(x).copy_(dy)  # the kernels are fast only where both are laid out alike
         parts = (False, True, True)  # not dx
         _, d, b = torch.ops.aten.native_batch_norm_backward(dy, x, None, mean, var, None, None, False, ctx.eps, parts)
         needed: tuple[bool, ...] = ctx.needs_input_grad
-        dx = _dx(ctx, dy, d, b) if needed[0] else None
+        dx = _dx(ctx, saved, dy, d, b) if needed[0] else None
         return dx, d if needed[1] else None, b if needed[2] else None, None, None, None
 
 
-def _dx(ctx: Any, dy: Tensor, d: Tensor, b: Tensor) -> Tensor:
+def _dx(ctx: Any, saved: Sequence[Any], dy: Tensor, d: Tensor, b: Tensor) -> Tensor:
     """Two passes over memory: slope·x̂ + offset, then scale·dy onto it."""
-    x, weight, mean, var = ctx.saved_tensors
+    x, weight, mean, var = saved
     scale = (var + ctx.eps).rsqrt()
     if weight is not None:
         scale *= weight

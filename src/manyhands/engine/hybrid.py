@@ -6,8 +6,9 @@ on some of the ranks or on all.
     update      gradients of weights are added up over those that differ in their samples alone
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -15,16 +16,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.data.feed import Batch
+from manyhands.engine.apart import Later, defer
 from manyhands.engine.batchnorm import over_ranks
-from manyhands.engine.cut import Cut, check, slices
+from manyhands.engine.cut import Cut
 from manyhands.engine.exchange import Alone, Given
-from manyhands.engine.part import feature_dim, part_of, plain
+from manyhands.engine.fellows import Groups, parameter_groups
+from manyhands.engine.logits import FEW, Classes, logits_of
+from manyhands.engine.part import Part, feature_dim, part_of, plain
+from manyhands.engine.piece import check
 from manyhands.engine.post import Lay, Post
 from manyhands.engine.replicated import Make
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
-from manyhands.graph.graph import Graph
-from manyhands.plan.layout import Layout, reduction_groups, sample_groups, taken
+from manyhands.graph.graph import Graph, Layer
+from manyhands.plan.layout import Layout, made, reduction_groups, sample_groups
+from manyhands.plan.partition import SUMMED, Grain, grains, takes, takes_all
+from manyhands.plan.pipeline import Pipeline
+from manyhands.plan.schedule import stages_per_device
 from manyhands.plan.split import Split
 
 
@@ -32,28 +40,41 @@ class Hybrid(Alone):
     """One rank's side."""
 
     def __init__(
-        self, model: nn.Module, make: Make, clip: float | None, graph: Graph, splits: Sequence[Split], team: Team
+        self,
+        model: nn.Module,
+        make: Make,
+        clip: float | None,
+        graph: Graph,
+        splits: Sequence[Split],
+        pipeline: Pipeline,
+        team: Team,
     ) -> None:
         # Ranks are seeded apart; those that have the same must draw the same.
         self.team, self.post = team, Post(team.rank, team.told(torch.initial_seed()))
+        self.pipeline, self.later = pipeline, Later()
+        self._take_place()
         modules = dict(model.named_modules())
         whole = sum(each.numel() for each in model.parameters())
         named = [name for name, each in model.named_parameters() if each.requires_grad]
-        chosen = {
-            member.name.partition("@")[0]: (member, split)
-            for layer, split in zip(graph.layers, splits, strict=True)
-            for member in layer.members or (layer,)
-        }
-        groups = _Groups(splits, team)
+        _check_tied(model)
+        last = splits[graph.layers[-1].after[0]]  # of what makes the scores
+        chosen = _chosen(graph, splits, pipeline.stage)
+        wanted = [groups(split) for split in splits for groups in (sample_groups, reduction_groups)]
+        taking = [takes(each.layer, each.split) for each in chosen.values() if _takes_all(each.layer)]
+        groups = Groups([*wanted, *map(parameter_groups, (*taking, last))], team)
         self.cuts: list[Cut] = []
-        for name, (layer, split) in chosen.items():
+        for name, (layer, split, grain, follows, stage) in chosen.items():
             module = modules.get(name)
-            if module is None or any(module.children()):
+            if module is None or (any(module.children()) and not isinstance(module, nn.MultiheadAttention)):
                 continue
             check(module, layer, split)
             if isinstance(module, _BatchNorm):
                 over_ranks(module, groups.team(split))
-            self.cuts.append(Cut(name, module, layer, split, self.post, groups.of(reduction_groups(split))))
+            summing = groups.of(reduction_groups(split))
+            fellows = groups.fellows(takes(layer, split), self.post) if _takes_all(layer) else None
+            if pipeline.schedule == "zerobubble":
+                defer(module, self.later)
+            self.cuts.append(Cut(name, module, layer, split, self.post, grain, stage, follows, summing, fellows))
         homes = {f"{cut.name}.{name}": (cut, name) for cut in self.cuts for name in cut.shapes}
         if outside := [name for name in named if name not in homes]:
             raise ModelError(
@@ -62,6 +83,7 @@ class Hybrid(Alone):
             )
         self.trained = [homes[name] for name in named]  # in the order of one device's optimizer
         self.loss_layout = _rows_of(splits[-1])
+        self.scores_layout, self.scorers = made(last, last.parameter), groups.fellows(last, self.post)
         # Of those that have the same samples in the loss the first one tells it.
         places = self.loss_layout.places
         mine = places.get(team.rank)
@@ -71,12 +93,19 @@ class Hybrid(Alone):
         self.sums: dict[Any, list[nn.Parameter]] = {}  # by group, in one order on all of its ranks
         for cut in self.cuts:
             if (group := groups.of(sample_groups(cut.split))) is not None:
-                own = [each for each in cut.module.parameters(recurse=False) if each.requires_grad]
-                self.sums.setdefault(group, []).extend(own)
+                self.sums.setdefault(group, []).extend(cut.added())
         own = [each for each in model.parameters() if each.requires_grad]
         # A rank may have no layer that learns, and an optimizer wants something.
         super().__init__(model, make(own or [nn.Parameter(torch.zeros(0))]), clip)
         self.size = whole  # as it was before this rank kept its part alone
+
+    def _take_place(self) -> None:
+        """Tell the post of this rank's stages, where it has several."""
+        pipeline, rank = self.pipeline, self.team.rank
+        if stages_per_device(pipeline.schedule) > 1:
+            position, count = pipeline.position[rank], 1 + max(pipeline.stage)
+            self.post.stages = tuple(range(position, count, pipeline.positions))
+            self.post.peers = frozenset(each for each, at in pipeline.position.items() if at == position)
 
     def bytes_sent(self) -> tuple[int, int] | None:
         return self.post.sent_bytes, self.post.sent_bytes
@@ -97,12 +126,35 @@ class Hybrid(Alone):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output for this rank's samples in the loss, from its samples of the input."""
+        output = self._output(inputs)
+        return self._logits(output) if self._stays(output) else self._gathered(output)
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """The same, with all classes."""
+        return self._gathered(self._output(inputs))
+
+    def _output(self, inputs: Tensor) -> Part:
         dim = feature_dim(inputs)
         layout = self.input_layout.of(inputs.shape[dim] if dim else 1)
-        output = self.model(part_of(inputs, self.post, Lay(layout, self.whole, dim)))
+        output: Part = self.model(part_of(inputs, self.post, Lay(layout, self.whole, dim)))
+        return output
+
+    def _gathered(self, output: Part) -> Tensor:
         return self.post.moved(plain(output), output.lay, self.loss_layout.of(output.lay.layout.columns[-1]))
 
-    predict = forward
+    def _stays(self, output: Part) -> bool:
+        """Whether those that have the scores of some of many classes work out the loss of the same samples."""
+        layout = output.lay.layout
+        of_classes = output.lay.dim == 1 == output.dim() - 1 and layout.places == self.scores_layout.places
+        cut = not layout.whole and layout.columns[-1] > FEW
+        return of_classes and cut and layout.together().places == self.loss_layout.places
+
+    def _logits(self, output: Part) -> Tensor:
+        layout = output.lay.layout
+        if self.scorers is None:
+            return plain(output)
+        own = layout.block(self.team.rank, output.lay.rows).columns
+        return logits_of(plain(output), Classes(own, layout.columns[-1], self.scorers))
 
     def update(self) -> None:
         self.post.finish()
@@ -114,6 +166,7 @@ class Hybrid(Alone):
 
     def _add_up(self, group: Any, parameters: Sequence[nn.Parameter]) -> None:
         """Gradients of all weights that a group has, in one message; a rank without samples adds nothing."""
+        parameters = [each for each in parameters if each.requires_grad]  # some learn in some epochs only
         for each in parameters:
             if each.grad is None:
                 each.grad = torch.zeros_like(each)
@@ -128,7 +181,7 @@ class Hybrid(Alone):
 
     def _clip(self, most: float) -> None:
         """By the norm of all gradients, in which each part of a weight counts once."""
-        own = [getattr(cut.module, name) for cut in self.cuts for name in cut.shapes if cut.owned(name)]
+        own = [cut.tensor(name) for cut in self.cuts for name in cut.shapes if cut.owned(name)]
         grads = [each.grad for each in own if each is not None and each.grad is not None]
         device = next((each.device for each in grads), torch.device("cpu"))
         squares = [grad.double().square().sum() for grad in grads] or [
@@ -143,7 +196,7 @@ class Hybrid(Alone):
     def weights(self) -> dict[str, Tensor]:
         """Every tensor of the whole model."""
         return {
-            f"{cut.name}.{name}": self._whole(cut, name, {"": getattr(cut.module, name, None)})[""]
+            f"{cut.name}.{name}": self._whole(cut, name, {"": cut.tensor(name)})[""]
             for cut in self.cuts
             for name in cut.shapes
         }
@@ -153,13 +206,13 @@ class Hybrid(Alone):
             for cut in self.cuts:
                 for name in cut.shapes:
                     if (where := cut.mine(name)) is not None:
-                        getattr(cut.module, name).copy_(tensors[f"{cut.name}.{name}"][slices(where)])
+                        cut.tensor(name).copy_(where.of(tensors[f"{cut.name}.{name}"]))
 
     def state(self) -> dict[str, Any]:
         """As the optimizer of the whole model has it: by the number of each parameter."""
         found: dict[int, dict[str, Any]] = {}
         for number, (cut, name) in enumerate(self.trained):
-            own = getattr(cut.module, name, None)
+            own = cut.tensor(name)
             found[number] = self._whole(cut, name, dict(self.optimizer.state.get(own, {})) if own is not None else {})
         (group,) = self.optimizer.state_dict()["param_groups"]
         return {"state": found, "param_groups": [{**group, "params": list(range(len(self.trained)))}]}
@@ -172,7 +225,7 @@ class Hybrid(Alone):
                 continue
             told, shape = state["state"].get(number, {}), cut.shapes[name]
             own[len(own)] = {
-                key: each[slices(where)].clone() if isinstance(each, Tensor) and each.shape == shape else each
+                key: where.of(each) if isinstance(each, Tensor) and each.shape == shape else each
                 for key, each in told.items()
             }
         if own:
@@ -180,49 +233,59 @@ class Hybrid(Alone):
 
     def _whole(self, cut: Cut, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
         """Tensors like a weight of the whole model, put together from the parts that ranks have."""
-        shape, own = cut.shapes[name], cut.mine(name)
-        parts = tuple(span.size for span in own) if own is not None else ()
         mine = {key: each.detach() if isinstance(each, Tensor) else each for key, each in tensors.items()}
         found: dict[str, Any] = {}
-        for told in self.team.gathered([(where, parts, mine) for where in cut.owned(name)]):
-            for where, size, values in told:
+        for told in self.team.gathered([(where, mine) for where in cut.owned(name)]):
+            for where, values in told:
                 for key, each in values.items():
-                    if not isinstance(each, Tensor) or tuple(each.shape) != size:
+                    if not isinstance(each, Tensor) or tuple(each.shape) != where.shape:
                         found[key] = each  # a number of steps, say
                         continue
-                    whole = found.setdefault(key, each.new_empty(shape))
-                    whole[slices(where)] = each
+                    where.put(found.setdefault(key, each.new_empty(cut.shapes[name])), each)
         return found
 
 
 def _rows_of(split: Split) -> Layout:
     """The samples of a layer's parts, with all features."""
-    return taken(split, 1, False).together()
+    return made(split, 1).together()
 
 
-class _Groups:
-    """Process groups by their members, made in one order on all ranks."""
+class _Chosen(NamedTuple):
+    layer: Layer
+    split: Split
+    grain: Grain
+    follows: bool  # something before it learns
+    stage: int
 
-    def __init__(self, splits: Sequence[Split], team: Team) -> None:
-        self.rank = team.rank
-        wanted = {
-            members
-            for split in splits
-            for groups in (sample_groups(split), reduction_groups(split))
-            for members in groups
-            if len(members) > 1
-        }
-        everyone = tuple(range(team.world))
-        self.made: dict[tuple[int, ...], Any] = {
-            members: dist.group.WORLD if members == everyone else dist.new_group(list(members))
-            for members in sorted(wanted)
-        }
 
-    def of(self, groups: Sequence[tuple[int, ...]]) -> Any:
-        """The one of these groups in which this rank is; none where it is in none, or alone."""
-        mine = next((members for members in groups if self.rank in members), ())
-        return self.made.get(mine)
+def _chosen(graph: Graph, splits: Sequence[Split], stages: Sequence[int]) -> dict[str, _Chosen]:
+    """Each layer by its module's name, and how it is cut."""
+    found: dict[str, _Chosen] = {}
+    for layer, split, grain, stage in zip(graph.layers, splits, grains(graph, splits), stages, strict=True):
+        follows = any(graph.learns[source] for source in layer.after)
+        ahead = takes_all(layer)  # of what all parts take whole: what prepares it each does whole
+        for member in layer.members or (layer,):
+            ahead = ahead and member.name != layer.name
+            name = member.name.partition("@")[0]
+            follows = follows or (name in found and found[name].follows)
+            found[name] = _Chosen(member, _by_sample(split) if ahead else split, grain, follows, stage)
+            follows |= member.parameters > 0
+    return found
 
-    def team(self, split: Split) -> Team:
-        mine = next((members for members in sample_groups(split) if self.rank in members), ())
-        return Team(mine.index(self.rank), len(mine), self.made.get(mine)) if mine else Team()
+
+def _takes_all(layer: Layer) -> bool:
+    """Whether its parts make other results of the same input."""
+    return takes_all(layer) or layer.operation in SUMMED
+
+
+def _by_sample(split: Split) -> Split:
+    """The same samples on the same ranks, with all features."""
+    return Split(split.sample, copies=split.parts // split.sample, devices=split.devices)
+
+
+def _check_tied(model: nn.Module) -> None:
+    """Refuse a weight that two layers share: each would learn a part of its own."""
+    users = Counter(id(each) for module in model.modules() for each in module.parameters(recurse=False))
+    tied = next((name for name, each in model.named_parameters() if users[id(each)] > 1), None)
+    if tied is not None:
+        raise ModelError(f"parameter {tied} is shared by several layers: such a model cannot be cut; use data:N")

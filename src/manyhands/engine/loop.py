@@ -105,6 +105,8 @@ class Loop:
     def _epoch(self) -> None:
         """Train to the end of the epoch, or to the last step."""
         position, every = self.position, self.settings.every_steps
+        if begin := getattr(self.trainee.model, "begin_epoch", None):
+            begin(position.epoch, self.settings.epochs)
         self.flushed = time.perf_counter_ns()
         for batch in self.trainee.feed.epoch(position.epoch, position.batch):
             rate = self.settings.lr * factor(self.settings.optim, position.step, self.total)

@@ -12,10 +12,11 @@ from manyhands.engine.replicated import Make, Replicated
 from manyhands.engine.shared import Shared
 from manyhands.engine.team import Team
 from manyhands.graph.graph import Graph
+from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split
 
-Layers = tuple[Graph, Sequence[Split]]
+Layers = tuple[Graph, Sequence[Split], Pipeline]
 
 
 def parallelize(
@@ -23,7 +24,7 @@ def parallelize(
 ) -> Exchange:
     """Let the ranks of a team train one model; `make` makes the optimizer of some parameters.
 
-    `layers`: the model's graph and the split of each layer, where the plan cuts them.
+    `layers`: the model's graph, the split of each layer and the stages of these, where the plan cuts them.
     """
     if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
         return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)

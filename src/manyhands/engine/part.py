@@ -35,6 +35,7 @@ class Part(Tensor):
 
     lay: Lay
     post: Post
+    stage: int  # in which it was made
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -45,7 +46,9 @@ class Part(Tensor):
             if name in ASKS:
                 result = func(*args, **kwargs)
                 return part_of(result, parts[0].post, parts[0].lay) if _is_such(result, parts[0]) else result
-            lay, post = parts[0].lay, parts[0].post
+            # Where the latest stage has its results: it is for earlier ones to send, never to wait for a later one.
+            latest = max(parts, key=lambda part: part.stage)
+            lay, post = latest.lay, latest.post
             if not lay.layout.whole and name not in EACH:
                 lay = lay.together()
             args, kwargs = tree_map_only(Part, lambda part: moved_like(part, lay), (args, kwargs))
@@ -56,7 +59,7 @@ class Part(Tensor):
 
 def part_of(tensor: Tensor, post: Post, lay: Lay) -> Part:
     part = tensor.as_subclass(Part)
-    part.lay, part.post = lay, post
+    part.lay, part.post, part.stage = lay, post, post.on_way.stage
     return part
 
 

@@ -1,28 +1,91 @@
-"""Pipeline: the step of a plan that cuts layers: micro-batches, one after the other through the ranks that have them."""
+"""Pipeline: the step of a plan that cuts layers: micro-batches go through the ranks in the order of a schedule.
 
-from dataclasses import dataclass
+Every rank carries out the whole program of each micro-batch, in which it has work at its own stages alone and waits
+only for what these take: so stages work at the same time (plan.schedule draws how).
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from manyhands.data.feed import Batch, Share
+from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.recompute import recomputed
 from manyhands.engine.step import Trainee
+from manyhands.engine.turns import Turn
+from manyhands.plan.schedule import Action, orders, stages_per_device
 
 
 @dataclass
-class HybridStep:
-    """Every micro-batch forward, then every one backward (gpipe): ranks that have other layers work meanwhile."""
+class PipelineStep:
+    """Micro-batches forward and backward, then the update."""
 
     trainee: Trainee
+    hybrid: Hybrid
     microbatches: int = 1
+    threads: ThreadPoolExecutor | None = None  # of passes that stop between stages
+
+    def __post_init__(self) -> None:
+        if stages_per_device(self.hybrid.pipeline.schedule) > 1:
+            self.threads = ThreadPoolExecutor(2 * self.microbatches, "pass")
 
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         trainee, whole = self.trainee, len(batch[0])
         trainee.optimizer.zero_grad(set_to_none=True)
         count = min(self.microbatches, whole)
         parts = list(zip(*(each.tensor_split(count) for each in batch), strict=True))
-        losses = [trainee.losses(part) * (len(part[0]) / whole) for part in parts]
-        for loss in losses:
-            loss.backward()  # type: ignore[no-untyped-call]
-        trainee.exchange.update()
-        return torch.stack([loss.detach() for loss in losses]).sum() * trainee.exchange.voice
+        passes = _Passes(self, [(part, len(part[0]) / whole) for part in parts])
+        for action in self._order(count):
+            passes.go_on(action)
+        self.hybrid.update()
+        return torch.stack(passes.told).sum() * self.hybrid.voice
+
+    def _order(self, count: int) -> Sequence[Action]:
+        """What this rank does."""
+        pipeline = self.hybrid.pipeline
+        if pipeline.schedule == "gpipe":  # a rank may have several stages then, or none
+            return orders("gpipe", 1, count)[0]
+        return pipeline.orders(count)[pipeline.position[self.hybrid.team.rank]]
+
+
+@dataclass
+class _Passes:
+    """What is under way in one step."""
+
+    step: PipelineStep
+    parts: Sequence[tuple[Batch, float]]  # micro-batches, and their share of the batch
+    losses: dict[int, Tensor] = field(default_factory=dict)
+    told: list[Tensor] = field(default_factory=list)
+    turns: dict[tuple[str, int], Turn] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)  # weight gradients that each micro-batch has left for later
+
+    def go_on(self, action: Action) -> None:
+        hybrid, number = self.step.hybrid, action.microbatch
+        if action.kind == "weights":
+            hybrid.later.run(self.waiting.pop(number))
+            return
+        hybrid.post.stage = action.stage
+        work = self._forward if action.kind == "forward" else self._backward
+        if self.step.threads is None:
+            work(number)
+            return
+        key = action.kind, number
+        if key not in self.turns:
+            self.turns[key] = Turn(self.step.threads, lambda: work(number))
+        hybrid.post.stop = self.turns[key].stop
+        self.turns[key].go_on()
+
+    def _forward(self, number: int) -> None:
+        (part, share), trainee, hybrid = self.parts[number], self.step.trainee, self.step.hybrid
+        again, hybrid.post.on_way.stage = hybrid.pipeline.recompute, 0
+        self.losses[number] = share * (recomputed(trainee, hybrid, part) if again else trainee.losses(part))
+        self.told.append(self.losses[number].detach())
+
+    def _backward(self, number: int) -> None:
+        later = self.step.hybrid.later
+        before = len(later)
+        self.losses.pop(number).backward()  # type: ignore[no-untyped-call]
+        self.waiting[number] = len(later) - before

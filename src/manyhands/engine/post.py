@@ -5,7 +5,8 @@ it waits for what it gets, and waits for what it sent at the end of a step, so t
 each other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,6 +33,14 @@ class Lay(NamedTuple):
 _moves = lru_cache(maxsize=4096)(moves)
 
 
+class _OnWay(threading.local):
+    """What a pass has with it; passes that stop are threads."""
+
+    stage = 0  # of the layer that it has come to
+    kept: list[Tensor] | None = None  # where what came from others is kept
+    again: list[Tensor] | None = None  # from where it is taken once more
+
+
 class Post:
     """One rank's side."""
 
@@ -41,6 +50,41 @@ class Post:
         self.sent_bytes = 0
         # What all results that learn depend on, even where a rank has none of them.
         self.anchor = torch.zeros(0, requires_grad=True)
+        # Of a rank with several stages: which, with whom, whose turn it is, and how a pass waits for its own.
+        self.stages: tuple[int, ...] = ()
+        self.peers = frozenset({rank})
+        self.stage = 0
+        self.stop: Callable[[], None] | None = None
+        self.on_way = _OnWay()
+
+    @contextmanager
+    def keeping(self, kept: list[Tensor]) -> Iterator[None]:
+        """Keep what comes from other ranks in a list."""
+        self.on_way.kept = kept
+        yield
+        self.on_way.kept = None
+
+    @contextmanager
+    def taking(self, kept: list[Tensor]) -> Iterator[None]:
+        """Take from a list what came from other ranks, and send nothing."""
+        self.on_way.again = kept
+        yield
+        self.on_way.again = None
+
+    def enter(self, stage: int) -> None:
+        """Before a layer of a stage: wait for the turn of a stage of this rank."""
+        self._await(stage)
+        self.on_way.stage = stage
+
+    def _await(self, stage: int) -> None:
+        while stage in self.stages and stage != self.stage and self.on_way.again is None:
+            assert self.stop is not None
+            self.stop()
+
+    def come_back(self, stage: int, moves: Sequence[Move]) -> None:
+        """Before gradients come back from a stage to an earlier one of this rank: wait for that one's turn."""
+        if any(each.target in self.peers and each.source not in self.peers for each in moves):
+            self._await(max((each for each in self.stages if each < stage), default=-1))
 
     @contextmanager
     def drawing(self, layout: Layout) -> Iterator[None]:
@@ -57,24 +101,32 @@ class Post:
             work.wait()
         self.pending.clear()
 
-    def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, *, add: bool = False) -> Tensor:
-        """This rank's block of `want`, from everyone's of `have`, whose summands are added up."""
+    def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, stage: int, *, back: bool = False) -> Tensor:
+        """This rank's block of `want`, from everyone's of `have`, on the way to a stage; or back, where gradients,
+        the summands of `have`, are added up."""
         given, asked = have.block(self.rank, lay.rows), want.block(self.rank, lay.rows)
         chosen = _moves(have, want, lay.rows)
         here = self.rank
+        if back:
+            self.come_back(stage, chosen)
+        # Passes through two stages of a rank may send and take in different orders.
+        tag = 2 * stage + back
         arriving = _grouped((each.source, each) for each in chosen if each.target == here != each.source)
+        if self.on_way.again is not None and arriving:
+            return self.on_way.again.pop(0)
+        leaving = [each for each in chosen if each.source == here != each.target and self.on_way.again is None]
         buffers = {source: tensor.new_empty(_count(group, tensor, lay.dim)) for source, group in arriving}
-        works = [dist.irecv(buffer, source) for source, buffer in buffers.items()]
-        for target, group in _grouped((each.target, each) for each in chosen if each.source == here != each.target):
+        works = [dist.irecv(buffer, source, tag=tag) for source, buffer in buffers.items()]
+        for target, group in _grouped((each.target, each) for each in leaving):
             pieces = [_narrow(tensor, each.block, given, lay.dim).reshape(-1) for each in group]
             message = pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
             self.sent_bytes += message.numel() * message.element_size()
-            self.pending.append((dist.isend(message, target), message))
+            self.pending.append((dist.isend(message, target, tag=tag), message))
         shape = list(tensor.shape)
         shape[0] = asked.rows.size
         if lay.dim:
             shape[lay.dim] = asked.columns.size if here in want.places else want.columns[-1]
-        result = tensor.new_zeros(shape) if add else tensor.new_empty(shape)
+        result = tensor.new_zeros(shape) if back else tensor.new_empty(shape)
         for work in works:
             assert work is not None
             work.wait()
@@ -87,7 +139,9 @@ class Post:
             else:
                 first, buffers[each.source] = _taken(buffers[each.source], _size(each.block, tensor, lay.dim))
                 piece = first.view(place.shape)
-            place.add_(piece) if add else place.copy_(piece)
+            place.add_(piece) if back else place.copy_(piece)
+        if self.on_way.kept is not None and arriving and not back:
+            self.on_way.kept.append(result.clone())  # layers may work in place
         return result
 
     def moved(self, tensor: Tensor, lay: Lay, want: Layout) -> Tensor:
@@ -102,13 +156,13 @@ class Post:
 class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, anchor: Tensor | None, post: Post, lay: Lay, want: Layout) -> Tensor:
-        ctx.post, ctx.lay, ctx.want = post, lay, want
-        return post.carry(tensor, lay.layout, want, lay)
+        ctx.post, ctx.lay, ctx.want, ctx.stage = post, lay, want, post.on_way.stage
+        return post.carry(tensor, lay.layout, want, lay, ctx.stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.post.carry(gradient, ctx.want, ctx.lay.layout, ctx.lay, add=True), None, None, None, None
+        return ctx.post.carry(gradient, ctx.want, ctx.lay.layout, ctx.lay, ctx.stage, back=True), None, None, None, None
 
 
 class _Summed(torch.autograd.Function):

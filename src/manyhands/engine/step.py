@@ -42,6 +42,7 @@ class Trainee:
     accumulate: int = 1
     team: Team = field(default_factory=Team)
     norms: Sequence[GlobalBatchNorm] = ()  # batch norms over all ranks
+    later: contextlib.AbstractContextManager[object] = field(default_factory=contextlib.nullcontext)  # engine.apart
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -129,7 +130,8 @@ class EagerStep:
         loss = self.losses(batch)
         if weight != 1:
             loss = loss * weight
-        (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
+        with self.trainee.later:
+            (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
 

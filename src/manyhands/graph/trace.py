@@ -136,7 +136,7 @@ class _Exported:
                 continue
             call, path = _place(node)
             module = self.modules.get(path)
-            leaf = module is not None and not any(module.children())
+            leaf = isinstance(module, nn.MultiheadAttention) or (module is not None and not any(module.children()))
             if not leaf or call != last or not self.calls:
                 name = self.names[module] if leaf else ".".join(filter(None, (path, _operation(node))))
                 seen[name] = seen.get(name, 0) + 1

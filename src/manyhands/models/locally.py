@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import unfold
 
 from manyhands.models.activations import activation as layer_of
 from manyhands.models.sizes import remaining, scaled, window
@@ -21,13 +22,13 @@ class LocallyConnected2d(nn.Module):
         super().__init__()
         self.left = window(size, kernel, stride)
         positions, taps = math.prod(self.left), inputs * kernel * kernel
-        self.unfold = nn.Unfold(kernel, stride=stride)
+        self.kernel, self.stride = kernel, stride
         bound = 1 / math.sqrt(taps)
         self.weight = nn.Parameter(torch.empty(positions, outputs, taps).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(outputs, positions).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        windows = self.unfold(x)
+        windows = unfold(x, self.kernel, stride=self.stride)
         outputs = torch.einsum("bkl,lok->bol", windows, self.weight) + self.bias
         return torch.unflatten(outputs, -1, self.left)
 

@@ -15,8 +15,10 @@ from manyhands.models.load import load
 from manyhands.models.locally import locally
 from manyhands.models.mlp import mlp
 from manyhands.models.resnet import resnet18, resnet50
+from manyhands.models.stacking import stacking
 from manyhands.models.text import text
 from manyhands.models.transformer import transformer
+from manyhands.models.treenet import treenet
 
 USER_LR = 1e-3
 
@@ -64,6 +66,7 @@ class Entry:
     kinds: tuple[str, ...]
     lr: float  # with adam
     least_depth: int = 1
+    in_turns: bool = False  # has `begin_epoch`, and learns part by part
 
     @property
     def options(self) -> list[str]:
@@ -79,6 +82,8 @@ ZOO: dict[str, Entry] = {
     "resnet18": Entry(resnet18, ("image",), lr=1e-3),
     "resnet50": Entry(resnet50, ("image",), lr=1e-3),
     "locally": Entry(locally, ("image",), lr=1e-3),
+    "treenet": Entry(treenet, ("image",), lr=1e-3),
+    "stacking": Entry(stacking, ("image", "table"), lr=1e-3, in_turns=True),
     "text": Entry(text, ("text",), lr=3e-3),
     "transformer": Entry(transformer, ("image", "text"), lr=1e-3),
 }
@@ -92,6 +97,11 @@ def names() -> list[str]:
 def default_lr(name: str) -> float:
     """The learning rate that suits the model with adam."""
     return USER_LR if ":" in name else _entry(name).lr
+
+
+def learns_in_turns(name: str) -> bool:
+    """Whether a zoo model changes from epoch to epoch which of its weights learn."""
+    return name in ZOO and ZOO[name].in_turns
 
 
 def build(name: str, shapes: Shapes, options: Options = Options(), seed: int = 0) -> nn.Module:  # noqa: B008

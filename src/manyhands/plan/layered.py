@@ -4,14 +4,17 @@ from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.plan.named import some_names
 from manyhands.plan.partition import fits
+from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
-from manyhands.plan.presets import flops, splits
+from manyhands.plan.presets import Weigh, flops, splits
+from manyhands.plan.schedule import stages_per_device
 from manyhands.plan.split import Split
 
 
-def splits_of(plan: Plan, graph: Graph, batch: int, devices: int) -> tuple[Split, ...]:
-    """A split for each layer; one that a layer or so many devices do not support is refused."""
-    chosen = list(splits(plan.axes, graph, batch, _alike if plan.balance == "equal" else flops))
+def splits_of(plan: Plan, graph: Graph, batch: int, devices: int, weigh: Weigh = flops) -> tuple[Split, ...]:
+    """A split for each layer; one that a layer, so many devices or the schedule do not support is refused."""
+    by, chunks = _alike if plan.balance == "equal" else weigh, stages_per_device(plan.schedule or "gpipe")
+    chosen = list(splits(plan.axes, graph, batch, by, chunks))
     for named in plan.layers:
         numbers = [number for number, layer in enumerate(graph.layers) if named.matches(layer)]
         if not numbers:
@@ -23,6 +26,7 @@ def splits_of(plan: Plan, graph: Graph, batch: int, devices: int) -> tuple[Split
             chosen[number] = named.split
     for layer, split in zip(graph.layers, chosen, strict=True):
         _check(plan, layer, split, batch, devices)
+    pipeline_of(plan, chosen)
     return tuple(chosen)
 
 

@@ -6,6 +6,7 @@ In a plan file, where later entries win:
     name = "dense_*"          # a layer or a pattern of names; one of several that are joined is then split apart
     parameter = 4             # beside it sample, reduction and copies; 1 where they are left out
     devices = [0, 1, 2, 3]    # of the parts, samples counted slowest; the first ones where they are left out
+    cannon = true             # of dense layers by sample=q, parameter=q: the weight in q x q blocks (engine.cannon)
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +43,7 @@ def read_named(entries: Any, source: str) -> tuple[NamedSplit, ...]:
 
 
 def _read(entry: Mapping[str, Any], place: str) -> NamedSplit:
-    allowed = ("name", *DEGREES, "devices")
+    allowed = ("name", *DEGREES, "devices", "cannon")
     for key in entry:
         if key not in allowed:
             raise PlanError(f"{place}: unknown key '{key}': {choices(key, allowed)}")
@@ -58,8 +59,11 @@ def _read(entry: Mapping[str, Any], place: str) -> NamedSplit:
     devices = entry.get("devices", list(range(prod(degrees.values()))))
     if not isinstance(devices, list) or not all(type(each) is int and each >= 0 for each in devices):
         raise PlanError(f"{place}: devices is {devices!r}, a list of numbers from 0 on such as [0, 1] is needed")
+    cannon = entry.get("cannon", False)
+    if type(cannon) is not bool:
+        raise PlanError(f"{place}: cannon is {cannon!r}, true or false is allowed")
     try:
-        return NamedSplit(name, Split(**degrees, devices=tuple(devices)))
+        return NamedSplit(name, Split(**degrees, devices=tuple(devices), cannon=cannon))
     except PlanError as error:
         raise PlanError(f"{place}: {error}") from None
 
@@ -71,6 +75,7 @@ def named_tables(layers: Iterable[NamedSplit]) -> list[dict[str, Any]]:
             "name": each.name,
             **{key: degree for key, degree in each.split.degrees.items() if degree > 1},
             "devices": list(each.split.devices),
+            **({"cannon": True} if each.split.cannon else {}),
         }
         for each in layers
     ]

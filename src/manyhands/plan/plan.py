@@ -18,6 +18,7 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
     "kernels": ("own", "torch"),
     "compile": ("on", "off"),
     "capture": ("on", "off"),
+    "backward": ("whole", "apart", "concurrent"),
     "feed": ("device", "host", "loader"),
     "workers": 0,
     "threads": 1,
@@ -37,6 +38,7 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
 # Options that only some axes obey.
 RANKS = ("ddp", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")
 USES: dict[str, tuple[str, ...]] = {
+    "backward": ("serial",),
     "backend": RANKS,
     "compress": RANKS,
     "shard": ("data",),
@@ -63,6 +65,7 @@ class Plan:
     kernels: str | None = None  # own: our faster drop-ins for some of torch's CPU layers
     compile: str | None = None  # torch.compile
     capture: str | None = None  # the step as a CUDA graph
+    backward: str | None = None  # apart: weight gradients after the input gradients; concurrent: beside them
     feed: str | None = None  # device: the whole set lives there; host: prefetched; loader: torch's DataLoader
     workers: int | None = None  # loader processes
     threads: int | None = None  # inside one operation, per rank

@@ -18,8 +18,11 @@ def flops(layer: Layer) -> float:
     return float(layer.flops)
 
 
-def splits(axes: Sequence[Axis], graph: Graph, batch: int, weigh: Weigh = flops) -> tuple[Split, ...]:
-    """The split of each layer under a plan's axes; devices of a mesh count stages slowest, then data, then tensor."""
+def splits(axes: Sequence[Axis], graph: Graph, batch: int, weigh: Weigh = flops, chunks: int = 1) -> tuple[Split, ...]:
+    """The split of each layer under a plan's axes; devices of a mesh count stages slowest, then data, then tensor.
+
+    A pipeline has `chunks` stages on each device: the first ones on all devices in turn, then the second ones.
+    """
     degree = {axis.name: axis.degree for axis in axes}
     if {"plain", "serial"} & set(degree):
         return tuple(on(0) for _ in graph.layers)
@@ -28,18 +31,21 @@ def splits(axes: Sequence[Axis], graph: Graph, batch: int, weigh: Weigh = flops)
         known = ", ".join(("plain", "serial", *SPLITS))
         raise PlanError(f"plan '{words}' cannot be simulated, it does not say how layers are split: use {known}")
     sample = max(degree.get(name, 1) for name in ("data", "ddp", "owt"))
-    tensor, stages = degree.get("tensor", 1), degree.get("pipeline", 1)
+    tensor, positions = degree.get("tensor", 1), degree.get("pipeline", 1)
+    stages = positions * chunks if positions > 1 else 1
     if sample > batch:
         raise PlanError(f"plan '{words}' cuts {batch} samples into {sample} parts: use a batch of at least {sample}")
     if stages > len(graph.layers):
         most = len(graph.layers)
-        raise PlanError(f"plan '{words}' has {stages} stages, the model {most} layers: use at most pipeline:{most}")
+        each = f" ({chunks} on each device)" if chunks > 1 else ""
+        told = f"plan '{words}' has {stages} stages{each}, the model {most} layers"
+        raise PlanError(f"{told}: use at most pipeline:{most // chunks}")
     if "owt" in degree:
         return _owt(graph, sample, batch)
     stage = balance([weigh(layer) for layer in graph.layers], stages)
     cut = _tensor(graph, tensor, batch)
     return tuple(
-        on(stage[number] * sample * tensor, sample=sample, **{name: tensor for name in (by,) if tensor > 1})
+        on(stage[number] % positions * sample * tensor, sample=sample, **{name: tensor for name in (by,) if tensor > 1})
         for number, by in enumerate(cut)
     )
 

@@ -21,6 +21,7 @@ class Split:
     reduction: int = 1
     copies: int = 1
     devices: tuple[int, ...] = (0,)
+    cannon: bool = False  # a dense layer by sample=q, parameter=q whose weight lies in q x q blocks (engine.cannon)
 
     def __post_init__(self) -> None:
         for name, degree in self.degrees.items():
@@ -29,6 +30,10 @@ class Split:
         for device in self.devices:
             if type(device) is not int or device < 0:
                 raise PlanError(f"split {self}: device {device!r} is none, they count from 0")
+        if self.cannon and (self.sample != self.parameter or self.reduction * self.copies > 1):
+            raise PlanError(
+                f"split {self}: cannon needs sample = parameter, as sample=2, parameter=2, and nothing else"
+            )
         if len(self.devices) != self.parts or len(set(self.devices)) != self.parts:
             raise PlanError(
                 f"split {self}: {self.parts} parts need {self.parts} different devices, {list(self.devices)} are named"
@@ -50,4 +55,4 @@ class Split:
 
 def on(first: int, **degrees: int) -> Split:
     """A split over neighbouring devices, from `first` on."""
-    return Split(**degrees, devices=tuple(range(first, first + prod(degrees.values()))))
+    return Split(**degrees, devices=tuple(range(first, first + prod(degrees.values()))), cannon=False)

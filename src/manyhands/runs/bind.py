@@ -27,6 +27,7 @@ from manyhands.errors import PlanError, RunError
 from manyhands.files import home, sha256, write_json
 from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
+from manyhands.models.zoo import learns_in_turns
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
@@ -81,7 +82,7 @@ def _bind_step(
     plan = plan.with_defaults(
         kernels="torch" if on_gpu or plan.compile == "on" else "own",
         # A graph that DDP's exchange is captured in could not be tested on one GPU.
-        capture="on" if on_gpu and not plan.has_ranks and can_capture(config.optim.name) else "off",
+        capture="on" if on_gpu and not plan.has_ranks and _can_capture(config) else "off",
         feed="device" if dataset.fed_bytes < _room(plan, machine) else "host",
     )
     if plan.has_ranks and plan.backend != "shm":
@@ -91,6 +92,11 @@ def _bind_step(
     if not _open(plan):
         return plan, []
     return _search(plan, config, dataset, machine, measure)
+
+
+def _can_capture(config: Config) -> bool:
+    """A graph keeps doing what it did when it was captured."""
+    return can_capture(config.optim.name) and not learns_in_turns(config.model.name)
 
 
 def _room(plan: Plan, machine: Machine) -> float:

@@ -71,10 +71,15 @@ def backward(row: Row, rows: Sequence[Row]) -> dict[str, float] | None:
     return row["backward"]  # type: ignore[no-any-return]
 
 
-def over_serial(row: Row, rows: Sequence[Row]) -> float | None:
-    """Samples a second over those of one device, all else being the same."""
-    base = _with(row, rows, "plan", "serial")
-    return float(row["samples_per_s"]["mean"] / base["samples_per_s"]["mean"]) if base else None
+def over(key: str, value: str) -> Column:
+    """Samples a second over those with another value of an axis, all else being the same."""
+
+    def of(row: Row, rows: Sequence[Row]) -> float | None:
+        base = _with(row, rows, key, value)
+        both = [each["samples_per_s"] for each in (row, base) if each and each["samples_per_s"]]
+        return float(both[0]["mean"] / both[1]["mean"]) if len(both) > 1 else None
+
+    return of
 
 
 def full_beside(row: Row, rows: Sequence[Row]) -> float | None:
@@ -108,7 +113,9 @@ COLUMNS: dict[str, Column] = {
     "times fewer bytes": fewer_bytes,
     "backward / forward": backward,
     "step ms": told("step_ms"),
-    "over serial": over_serial,
+    "over serial": over("plan", "serial"),
+    "over whole": over("plan.backward", "whole"),
+    "over 1f1b": over("plan.schedule", "1f1b"),
     "idle %": told("idle_fraction", 100),
     "exposed ms": told("exposed_comm_ms"),
     "found": told("found"),

@@ -16,8 +16,6 @@ RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt")
 CUT: dict[str, tuple[str, ...]] = {
     "shard": ("none",),
     "compress": ("none",),
-    "schedule": ("gpipe",),
-    "recompute": ("off",),
     "compile": ("off",),
     "capture": ("off",),
     "device": ("cpu",),
@@ -37,6 +35,10 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         plan = _check_cut(plan.with_defaults(device="cpu"))
     if plan.consistency not in (None, "sync") or plan.staleness is not None:
         raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
+    if plan.backward not in (None, "whole"):
+        if plan.compile == "on":
+            raise PlanError(f"plan {plan}: a compiled backward pass is one piece; say compile=off or backward=whole")
+        plan = plan.with_defaults(compile="off")
     if plan.device == "cuda" and not machine.gpus:
         raise PlanError("plan option device=cuda: there is no GPU on this machine; leave it out or say device=cpu")
     if here is not None and here.world > 1 and not plan.has_ranks:

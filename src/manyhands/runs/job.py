@@ -19,16 +19,19 @@ from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint, kernels
 from manyhands.engine.batchnorm import over_ranks
-from manyhands.engine.pipeline import HybridStep
+from manyhands.engine.beside import deferring
+from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.parallelize import Layers, parallelize
+from manyhands.engine.pipeline import PipelineStep
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
-from manyhands.errors import ConfigError, ModelError
+from manyhands.errors import ConfigError, ModelError, PlanError
 from manyhands.graph.fuse import fuse
 from manyhands.graph.trace import trace
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
 from manyhands.plan.layered import devices_of, splits_of
+from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.runs import store
 from manyhands.runs.config import Config, ModelConfig
@@ -58,6 +61,11 @@ def assemble(
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
     layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and team.world > 1 else None
+    if hasattr(model, "begin_epoch") and (plan.capture == "on" or (team.world > 1 and layers is None)):
+        raise PlanError(
+            f"model {config.model.name} learns a block at a time, plan {plan.name} all at once: "
+            "use serial,capture=off, pipeline:N or tensor:N"
+        )
     if plan.kernels == "own":
         kernels.use_own(model)
     model = model.to(device, torch.float64 if plan.precision == "fp64" else None)
@@ -88,10 +96,11 @@ def assemble(
         device=device,
         accumulate=config.train.accumulate,
         team=team,
+        later=deferring(model, plan.backward, device),
     )
     step: Step = make_step(trainee, plan, config.train.batch_size)
-    if layers is not None:
-        step = HybridStep(trainee, plan.microbatches or config.train.accumulate)
+    if isinstance(trainee.exchange, Hybrid):
+        step = PipelineStep(trainee, trainee.exchange, plan.microbatches or config.train.accumulate)
     return Job(
         trainee=trainee,
         step=step,
@@ -102,9 +111,10 @@ def assemble(
 
 
 def layers_of(model: nn.Module, plan: Plan, config: Config, schema: Schema) -> Layers:
-    """The model's graph, and how each of its layers is split."""
+    """The model's graph, how each of its layers is split, and in which stage it is."""
     graph = fuse(trace(model, sample_input(schema, 2)))
-    return graph, splits_of(plan, graph, config.train.batch_size, devices_of(plan))
+    splits = splits_of(plan, graph, config.train.batch_size, devices_of(plan))
+    return graph, splits, pipeline_of(plan, splits)
 
 
 def sample_input(schema: Schema, samples: int) -> Tensor:

@@ -11,6 +11,7 @@ from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.layered import devices_of, splits_of
+from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.runs.config import Config
@@ -23,10 +24,8 @@ KNOWN = ("plain", "serial", "ddp", "data", "tensor", "pipeline", "owt")
 FOLLOW = ("ddp", "data", "tensor", "pipeline", "owt")  # have a number that a number of devices can take the place of
 # Values of options that the simulator plays; others would be another timeline, options not named here change none.
 PLAYS: dict[str, tuple[str, ...]] = {
-    "schedule": ("gpipe",),
     "shard": ("none",),
     "compress": ("none",),
-    "recompute": ("off",),
     "consistency": ("sync",),
     "staleness": (),
     "precision": described.PRECISIONS,
@@ -100,11 +99,12 @@ class Simulator:
         check(plan)
         cluster = self.cluster.of(devices_for(plan, devices))
         graph = self.apart if self.apart and _names_joined(plan, self.graph) else self.graph
-        splits = splits_of(plan, graph, batch, cluster.devices)
-        _check_degrees(plan, graph, splits, cluster.devices)
         costs = self._costs(cluster, plan, batch)
+        splits = splits_of(plan, graph, batch, cluster.devices, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
+        _check_degrees(plan, graph, splits, cluster.devices)
+        pipeline = pipeline_of(plan, splits)
         tried = [
-            (number, predict(graph, splits, costs, cluster, batch, number))
+            (number, predict(graph, splits, costs, cluster, batch, number, pipeline))
             for number in _micro_batches(plan, splits, batch)
         ]
         micro, result = min(tried, key=lambda each: (each[1].missing_bytes > 0, each[1].step_ns))

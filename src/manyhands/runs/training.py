@@ -159,6 +159,8 @@ def _layers(job: Job, plan: Plan) -> list[LayerTime]:
     """The time of each layer; a finished training is not lost where a layer cannot be run alone."""
     if plan.shard == "full" or plan.cuts_layers:
         return []  # a layer needs all ranks, and the leader times alone
+    if plan.backward not in (None, "whole"):
+        return []  # what comes later would count as the first layer's
     for norm in job.trainee.norms:
         norm.team = Team()
     try:

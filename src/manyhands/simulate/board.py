@@ -1,8 +1,9 @@
 """Board: the arrays on which a simulation is played.
 
 A step of training is a list of **beats**: the forward pass of one layer for one micro-batch, or its backward pass,
-each with the transfers that bring its inputs and, after the last backward, the reduction of its gradients. Beats are
-played in the order of the program, as a rank carries out its program and a process group its queue. What the beats
+each with the transfers that bring its inputs and, after the last backward, the reduction of its gradients. Where a
+schedule has weight gradients apart, they are beats of their own, and the backward pass gives the inputs' alone. Beats
+are played in the order of the program, as a rank carries out its program and a process group its queue. What the beats
 played so far leave to the later ones is
 
     state    when each device, each of its two ports (in, out) and each shared link will be free
@@ -43,7 +44,7 @@ compiled = numba.njit(**_inner, forceinline=True)
 inlined = numba.njit(**_options, inline="always")
 entry = numba.njit(**_options, cache=True)
 
-FORWARD, BACKWARD = 0, 1
+FORWARD, BACKWARD, WEIGHTS = 0, 1, 2
 SHARED, REDUCTION, GRADIENTS = 0, 1, 2  # what the parts of a layer add up
 WAY, LAYER, PLAN, SHIFT = 0, 1, 2, 3  # from where a split is taken that is tried
 COMPUTE, IN, OUT = 0, 1, 2  # what a device has, before links
@@ -58,6 +59,7 @@ class Problem(NamedTuple):
     degree: Ints  # number of a degree, by the degree
     forward: Ints  # ns [l, k of sample, k of parameter x reduction]
     backward: Ints
+    apart: Ints  # of the backward pass, what the beats of the weights take; 0 where there are none
     update: Ints  # ns [l, k of parameter x reduction]
     sync: Ints  # ns [l, k of sample, k of parameter x reduction] where measured, else -1
     output: Ints  # bytes of all samples of a micro-batch [l]
@@ -70,12 +72,12 @@ class Problem(NamedTuple):
     into: Ints  # edges into a layer [l, ...], -1 at the end
     out: Ints  # edges out of a layer
     # The program.
-    direction: Ints  # forward or backward [b]
+    direction: Ints  # forward, backward or weights [b]
     layer: Ints  # [b]
     micro: Ints  # micro-batch [b]
     last: Bools  # whether the layer's gradients are whole after it [b]
     beat: Ints  # the beat of a direction, micro-batch and layer, or -1
-    synced: Ints  # the last backward beat of a layer, or -1 [l]
+    synced: Ints  # the beat after which a layer's gradients are whole, or -1 [l]
     live: Ints  # beats whose results are taken after a beat [b, ...], -1 at the end
     fresh: Ints  # layers of later beats that take no result [b, ...], -1 at the end
     # The links. Level 0 is a device's own port.
@@ -186,7 +188,8 @@ def cut(problem, board, layer, degrees):
     board.reduction[layer], board.copies[layer] = degrees[2], degrees[3]
     k, q = problem.degree[degrees[0]], problem.degree[degrees[1] * degrees[2]]
     board.duration[FORWARD, layer] = problem.forward[layer, k, q]
-    board.duration[BACKWARD, layer] = problem.backward[layer, k, q]
+    board.duration[BACKWARD, layer] = problem.backward[layer, k, q] - problem.apart[layer, k, q]
+    board.duration[WEIGHTS, layer] = problem.apart[layer, k, q]
 
 
 @compiled

@@ -8,14 +8,14 @@ itself the rest of a plan that cannot end in time, and mostly all of it.
 
 import numpy as np
 
-from manyhands.simulate.board import BACKWARD, FORWARD, GRADIENTS, NEVER, REDUCTION, SHARED, compiled
+from manyhands.simulate.board import BACKWARD, FORWARD, GRADIENTS, NEVER, REDUCTION, SHARED, WEIGHTS, compiled
 
 
 @compiled
 def least(problem, board):
     """Note how long it takes at least from the end of each beat to the end of the step; and all that the step takes.
 
-    Each beat is followed by those that take its result, and a forward pass by the same devices' backward pass.
+    Each beat is followed by those that take its result, and a pass by the same devices' next one.
     """
     after, rest, whole = board.after, board.rest, np.int64(0)
     rest[:] = 0
@@ -34,14 +34,15 @@ def least(problem, board):
                 rest[level] += _busy(problem, board, layer, level)
                 longest = max(longest, rest[level])
         for edge in problem.out[layer] if direction == FORWARD else problem.into[layer]:
-            if edge >= 0 and (direction == FORWARD or problem.back[edge]):
+            if edge >= 0 and (direction == FORWARD or (problem.back[edge] and direction == BACKWARD)):
                 taker = problem.target[edge] if direction == FORWARD else problem.source[edge]
                 then = board.least_move[direction, edge] + board.least_pass[direction, taker]
                 if problem.last[beat] and not problem.late and board.least_move[direction, edge] > 0:
                     then += board.least_sync[layer]  # which has the ports first
                 longest = max(longest, then + after[problem.beat[direction, micro, taker]])
-        if direction == FORWARD and problem.beat[BACKWARD, micro, layer] >= 0:
-            longest = max(longest, board.least_pass[BACKWARD, layer] + after[problem.beat[BACKWARD, micro, layer]])
+        if direction != WEIGHTS and problem.beat[direction + 1, micro, layer] >= 0:
+            then = board.least_pass[direction + 1, layer] + after[problem.beat[direction + 1, micro, layer]]
+            longest = max(longest, then)
         after[beat] = longest
         whole = max(whole, longest + board.least_pass[direction, layer])
     return whole
@@ -59,6 +60,7 @@ def soonest(problem, board, beat):
 @compiled
 def _layer(problem, board, layer):
     """A layer's passes with what its parts add up, and its reduction of gradients with the update."""
+    board.least_pass[WEIGHTS, layer] = board.duration[WEIGHTS, layer]
     if not board.stale_layer[layer]:
         sums = board.sum_least[board.built[layer], layer]
         board.least_pass[FORWARD, layer] = board.duration[FORWARD, layer] + sums[SHARED] + sums[REDUCTION]

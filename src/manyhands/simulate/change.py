@@ -13,7 +13,7 @@ A device or link that was free before anything that is still to come can begin d
 
 import numpy as np
 
-from manyhands.simulate.board import BACKWARD, FORWARD, NEVER, compiled, copy, inlined
+from manyhands.simulate.board import BACKWARD, FORWARD, NEVER, WEIGHTS, compiled, copy, inlined
 from manyhands.simulate.bound import least, soonest
 from manyhands.simulate.collective import build_layer
 from manyhands.simulate.play import finish, play_beat
@@ -86,6 +86,9 @@ def _touch(problem, board, changed):
         if changed[layer]:
             board.built[layer] = 1 - board.built[layer]
             _touch_layer(problem.beat, touched, layer, layer)
+            for beat in problem.beat[WEIGHTS, :, layer]:
+                if beat >= 0:
+                    touched[beat] = True
     for edge in range(problem.source.shape[0]):
         if board.stale_edge[edge]:
             board.edge[edge] = 1 - board.edge[edge]

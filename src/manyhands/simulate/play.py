@@ -6,12 +6,13 @@ import numpy as np
 
 from manyhands.simulate.board import (
     ALIKE,
-    BACKWARD,
+    COMPUTE,
     FORWARD,
     IN,
     OUT,
     REDUCTION,
     SHARED,
+    WEIGHTS,
     compiled,
     copy,
     inlined,
@@ -21,12 +22,16 @@ from manyhands.simulate.collective import gather_group, groups_of
 
 @compiled
 def _collective(state, slot, overlap, ready, duration, span, givers, takers):
-    """Play one transfer: it waits for its ports and links, and keeps them busy until its end."""
+    """Play one transfer: it waits for its ports and links, and keeps them busy until its end.
+
+    A collective holds up all devices where they do one thing at a time. Who sends to one other goes on meanwhile, and
+    has the work of sending after what it has begun.
+    """
     both = givers.shape[0] > 1 or takers.shape[0] > 1  # a collective: all give and take
     start = ready
     for row in range(1 if overlap else 0, slot.shape[0]):
         if row <= OUT or span >> (row - OUT) & 1:
-            if both or row != IN:
+            if both or row > IN:
                 for device in givers:
                     start = max(start, state[slot[row, device]])
             if both or row != OUT:
@@ -35,9 +40,12 @@ def _collective(state, slot, overlap, ready, duration, span, givers, takers):
     end = start + duration
     for row in range(1 if overlap else 0, slot.shape[0]):
         if row <= OUT or span >> (row - OUT) & 1:
-            if both or row != IN:
+            if both or row > IN:
                 for device in givers:
                     state[slot[row, device]] = end
+            elif row == COMPUTE:
+                for device in givers:
+                    state[device] = max(state[device], ready) + duration
             if both or row != OUT:
                 for device in takers:
                     state[slot[row, device]] = end
@@ -138,12 +146,14 @@ def play_beat(problem, board, beat):
     devices, edges = board.device[layer, : board.parts[layer]], problem.into[layer]
     for device in devices:
         arrival[device] = 0
-    if direction == BACKWARD:
+    if direction != FORWARD:
         edges = problem.out[layer]
-        if edges[0] < 0:  # the last layer's gradient comes from its own results
-            before = problem.beat[FORWARD, problem.micro[beat], layer]
+        if direction == WEIGHTS or edges[0] < 0:  # the last layer's gradient comes from its own results
+            before = problem.beat[direction - 1, problem.micro[beat], layer]
             for device in devices:
                 arrival[device] = all_ends[which[before], before, device] + later[before]
+        if direction == WEIGHTS:
+            edges = edges[:0]
     for edge in edges:
         if edge >= 0 and (direction == FORWARD or problem.back[edge]):
             _move(problem, board, state, edge, direction, beat)
@@ -153,7 +163,7 @@ def play_beat(problem, board, beat):
     for kind in range(board.sum.shape[2]):
         results = ends
         if kind == SHARED:
-            adds = problem.shared[layer] > 0 and sample > 1
+            adds = problem.shared[layer] > 0 and sample > 1 and direction != WEIGHTS
         elif kind == REDUCTION:
             adds = direction == FORWARD and board.reduction[layer] > 1
         else:

@@ -1,6 +1,6 @@
 """Problem: a graph on a cluster as arrays, and the program that its devices carry out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,9 @@ from manyhands.cost.costs import Costs
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.partition import ways
+from manyhands.plan.pipeline import Pipeline
 from manyhands.simulate.board import BACKWARD, FORWARD, Board, Ints, Problem
+from manyhands.simulate.tables import Tables
 
 Beat = tuple[int, int, int]  # direction, micro-batch, layer
 
@@ -31,14 +33,22 @@ def gpipe(graph: Graph, micro: int) -> list[Beat]:
     return forward + backward
 
 
-def make(graph: Graph, costs: Costs, cluster: Cluster, batch: int, program: Sequence[Beat], micro: int = 1) -> Problem:
+def make(
+    graph: Graph,
+    costs: Costs,
+    cluster: Cluster,
+    batch: int,
+    program: Sequence[Beat],
+    micro: int = 1,
+    pipeline: Pipeline | None = None,
+) -> Problem:
     """The arrays of a problem; `program` is the order in which beats are played."""
     cuts = degrees(cluster.devices)
     numbers = np.full(cluster.devices + 1, -1, dtype=np.int64)
     numbers[cuts] = np.arange(len(cuts))
     scale = batch / micro / graph.batch  # from the graph's samples to those of a micro-batch
     back = np.array([graph.learns[source] for source, _ in graph.edges], dtype=np.bool_)
-    tables = _Tables(graph.layers, costs, cuts, batch / micro, micro)
+    tables = Tables(graph, costs, cuts, batch / micro, micro, pipeline)
     sizes = np.array([level.devices for level in cluster.levels], dtype=np.int64)
     groups = -(-cluster.devices // sizes)
     first = 3 * cluster.devices + np.concatenate([[0], np.cumsum(groups[1:])]).astype(np.int64)
@@ -49,6 +59,7 @@ def make(graph: Graph, costs: Costs, cluster: Cluster, batch: int, program: Sequ
         degree=numbers,
         forward=tables.forward,
         backward=tables.backward,
+        apart=tables.apart,
         update=tables.update,
         sync=tables.sync,
         output=_ints(max(round(layer.results * scale * costs.activation_bytes()), 1) for layer in graph.layers),
@@ -93,39 +104,19 @@ def _shared(layer: Layer) -> int:
     return sum(8 * each.output[1] for each in norms)
 
 
-class _Tables:
-    """Costs of every layer in every cut."""
-
-    def __init__(self, layers: Sequence[Layer], costs: Costs, cuts: Sequence[int], samples: float, micro: int) -> None:
-        shape = (len(layers), len(cuts), len(cuts))
-        self.forward, self.backward, self.memory = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-        self.sync = np.full(shape, -1, dtype=np.int64)
-        self.update = np.zeros((len(layers), len(cuts)), dtype=np.int64)
-        for number, layer in enumerate(layers):
-            for q, pieces in enumerate(cuts):
-                self.update[number, q] = costs.update(layer.parameters / pieces) if layer.parameters else 0
-                for k, sample in enumerate(cuts):
-                    forward, backward = costs.layer(layer, samples / sample, pieces, 1)
-                    # At least one: see transfer.
-                    self.forward[number, k, q], self.backward[number, k, q] = max(forward, 1), max(backward, 1)
-                    self.memory[number, k, q] = costs.memory(layer, samples / sample, pieces, micro)
-                    synced = costs.sync(layer, sample, pieces)
-                    self.sync[number, k, q] = -1 if synced is None else synced
-
-
 def _program(graph: Graph, program: Sequence[Beat], micro: int) -> dict[str, Any]:
     """The beats, and what each leaves to those after it."""
-    at = np.full((2, micro, len(graph.layers)), -1, dtype=np.int64)
+    at = np.full((3, micro, len(graph.layers)), -1, dtype=np.int64)
     for number, beat in enumerate(program):
         at[beat] = number
-    layers = range(len(graph.layers))
-    last = {layer: max((int(at[BACKWARD, part, layer]) for part in range(micro)), default=-1) for layer in layers}
+    last = at[BACKWARD:].max(axis=(0, 1)).tolist()
     taken = [0] * len(program)  # the last beat that takes a beat's result
     fresh: list[tuple[int, int]] = []  # beats that take none, and their layers
     for number, (direction, part, layer) in enumerate(program):
-        sources = [at[direction, part, each] for each in (graph.layers[layer].after, graph.before[layer])[direction]]
-        if direction == BACKWARD and not sources:
-            sources = [at[FORWARD, part, layer]]
+        takes = (graph.layers[layer].after, graph.before[layer], ())[direction]
+        sources = [at[direction, part, each] for each in takes]
+        if direction != FORWARD and not sources:
+            sources = [at[direction - 1, part, layer]]
         for source in sources:
             if source >= 0:
                 taken[source] = max(taken[source], number)
@@ -136,14 +127,20 @@ def _program(graph: Graph, program: Sequence[Beat], micro: int) -> dict[str, Any
         "direction": _ints(beat[0] for beat in program),
         "micro": _ints(beat[1] for beat in program),
         "layer": _ints(beat[2] for beat in program),
-        "last": np.array(
-            [last[layer] == number and direction == BACKWARD for number, (direction, _, layer) in enumerate(program)]
-        ),
+        "last": np.array([last[layer] == number for number, (_, _, layer) in enumerate(program)]),
         "beat": at,
-        "synced": _ints(last[layer] for layer in layers),
-        "live": _lists([[beat for beat in range(cut + 1) if taken[beat] > cut] for cut in cuts]),
+        "synced": _ints(last),
+        "live": _lists(list(_live(taken))),
         "fresh": _lists([sorted({layer for beat, layer in fresh if cut < beat}) for cut in cuts]),
     }
+
+
+def _live(taken: Sequence[int]) -> Iterator[list[int]]:
+    """After each beat, those whose results are still to be taken."""
+    live: list[int] = []
+    for beat in range(len(taken)):
+        live = [each for each in (*live, beat) if taken[each] > beat]
+        yield live
 
 
 def board(problem: Problem) -> Board:
@@ -167,7 +164,7 @@ def board(problem: Problem) -> Board:
         device=zeros(layers, devices),
         place=np.full((layers, devices), -1, dtype=np.int64),
         piece=zeros(layers, 3, devices),
-        duration=zeros(2, layers),
+        duration=zeros(3, layers),
         needs=zeros(layers),
         used=zeros(devices),
         sum=zeros(2, layers, 3, devices),
@@ -201,7 +198,7 @@ def board(problem: Problem) -> Board:
         stale_layer=np.zeros(layers, dtype=np.bool_),
         touched=np.zeros(beats, dtype=np.bool_),
         after=zeros(beats),
-        least_pass=zeros(2, layers),
+        least_pass=zeros(3, layers),
         rest=zeros(len(problem.rate)),
         least_sync=zeros(layers),
         least_move=zeros(2, edges),

@@ -1,6 +1,6 @@
 """Reductions: which parts of a layer add up together, and how long that takes them, waiting apart."""
 
-from manyhands.simulate.board import FORWARD, GRADIENTS, REDUCTION, SHARED, Board, Problem
+from manyhands.simulate.board import FORWARD, GRADIENTS, REDUCTION, SHARED, WEIGHTS, Board, Problem
 
 Taken = dict[int, int]  # nanoseconds by device
 
@@ -8,7 +8,7 @@ Taken = dict[int, int]  # nanoseconds by device
 def within(problem: Problem, board: Board, layer: int, direction: int) -> Taken:
     """What comes between a layer's computation and its results: statistics of batch norms, sums of a reduction."""
     taken: Taken = {}
-    if problem.shared[layer] and board.sample[layer] > 1:
+    if problem.shared[layer] and board.sample[layer] > 1 and direction != WEIGHTS:
         _add(taken, board, layer, SHARED)
     if direction == FORWARD and board.reduction[layer] > 1:
         _add(taken, board, layer, REDUCTION)

@@ -9,14 +9,16 @@ import numpy as np
 from manyhands.cost.costs import Costs
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Cluster
+from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.split import Split
 from manyhands.simulate import reductions
-from manyhands.simulate.board import FORWARD, Ints
-from manyhands.simulate.problem import Beat, gpipe, make
+from manyhands.simulate.board import BACKWARD, FORWARD, Ints
+from manyhands.simulate.problem import make
+from manyhands.simulate.program import program
 from manyhands.simulate.simulation import Simulation
 from manyhands.timeline import Event, Timeline
 
-PASS = ("forward", "backward")
+PASS = ("forward", "backward", "backward")  # weight gradients are of the backward pass too
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,7 @@ class Result:
         problem, board = self.simulation.problem, self.simulation.board
         for beat, layer in enumerate(problem.layer):
             direction = problem.direction[beat]
-            k = problem.degree[board.sample[layer]]
-            q = problem.degree[board.parameter[layer] * board.reduction[layer]]
-            duration = int((problem.forward if direction == FORWARD else problem.backward)[layer, k, q])
+            duration = int(board.duration[direction, layer])
             ends = board.computed[board.which[beat], beat] + board.later[beat]
             for device in board.device[layer][: board.parts[layer]]:
                 end = int(ends[device])
@@ -116,7 +116,7 @@ class Result:
         ):
             which, later, name = board.which[beat], int(board.later[beat]), self.graph.layers[layer].name
             for edge in (problem.into if direction == FORWARD else problem.out)[layer]:
-                if edge >= 0 and (direction == FORWARD or problem.back[edge]):
+                if edge >= 0 and (direction == FORWARD or (direction == BACKWARD and problem.back[edge])):
                     buffer = board.edge[edge]
                     durations = board.move[buffer, edge, direction]
                     for number in np.flatnonzero(durations[: board.components[buffer, edge]]):
@@ -210,8 +210,8 @@ def predict(
     cluster: Cluster,
     batch: int,
     micro: int = 1,
-    program: Sequence[Beat] | None = None,
+    pipeline: Pipeline | None = None,
 ) -> Result:
-    """Simulate one plan in full; the program is GPipe's unless another is given."""
-    problem = make(graph, costs, cluster, batch, program or gpipe(graph, micro), micro)
+    """Simulate one plan in full; micro-batches go as in GPipe unless its pipeline says otherwise."""
+    problem = make(graph, costs, cluster, batch, program(graph, micro, pipeline), micro, pipeline)
     return Result(graph, batch, Simulation(problem, splits))

@@ -9,7 +9,7 @@ from manyhands.errors import PlanError
 from manyhands.plan.split import Split
 from manyhands.progress import say
 from manyhands.simulate.attempt import attempt
-from manyhands.simulate.board import Board, Bools, Ints, Problem, Tries
+from manyhands.simulate.board import FORWARD, WEIGHTS, Board, Bools, Ints, Problem, Tries
 from manyhands.simulate.interpreted import interpreted, is_compiled
 from manyhands.simulate.problem import board as empty_board
 
@@ -109,10 +109,10 @@ def times(problem: Problem, board: Board) -> dict[str, list[Times]]:
         for device in board.device[layer][: board.parts[layer]]:
             ends = (board.computed[which, beat, device] + later, board.ends[which, beat, device] + later)
             computed.append((beat, int(device), *map(int, ends)))
-        for edge in (problem.into if direction == 0 else problem.out)[layer]:
-            if edge < 0:
+        for edge in (problem.into if direction == FORWARD else problem.out)[layer]:
+            if edge < 0 or direction == WEIGHTS:
                 break
-            if direction == 0 or problem.back[edge]:
+            if direction == FORWARD or problem.back[edge]:
                 buffer = board.edge[edge]
                 for number in np.flatnonzero(board.move[buffer, edge, direction, : board.components[buffer, edge]]):
                     end = board.arrived[which, 2 * micro + direction, edge, number] + later

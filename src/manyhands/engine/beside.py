@@ -1,0 +1,80 @@
+"""Beside: weight gradients that are computed while the backward pass goes on.
+
+input gradients      | 3 | 2 |             half of a CPU's threads, or the GPU's first stream
+weight gradients         | 3 | 2 | 1 |     the other half, or a second stream
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+
+from manyhands.engine.apart import Later, Made, Work, accumulate, defer
+
+
+class Threaded(Later):
+    """A second thread computes them; both have half of the threads inside one operation."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        # Equal halves: of torch's libraries one has a single number for all threads of the process.
+        self.threads, self.half = threads, max(threads // 2, 1)
+        self.worker = ThreadPoolExecutor(1, "weights", torch.set_num_threads, (self.half,))
+        self.taken: list[Future[Made]] = []
+
+    def add(self, work: Work) -> None:
+        super().add(work)
+        self.taken.append(self.worker.submit(self._next))
+
+    def run(self, count: int | None = None) -> None:
+        """Do what the other thread has not begun, then wait for it."""
+        super().run(count)
+        while self.taken:
+            accumulate(self.taken.pop(0).result())
+
+    def __enter__(self) -> Later:
+        torch.set_num_threads(self.half)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            super().__exit__(kind, *error)
+        finally:
+            self.taken.clear()
+            torch.set_num_threads(self.threads)
+
+
+class Streamed(Later):
+    """A second stream of the GPU computes them."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def add(self, work: Work) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            made = work()
+        super().add(partial(self._joined, work, made))
+
+    def _joined(self, work: Work, made: Made) -> Made:
+        """`work` is held until here, so that the first stream does not use again what the second still reads."""
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        return made
+
+
+def deferring(model: nn.Module, backward: str | None, device: torch.device) -> AbstractContextManager[object]:
+    """What a model's backward passes go into, the model made ready for it."""
+    if backward in (None, "whole"):
+        return nullcontext()
+    later = Later() if backward == "apart" else beside(device)
+    for module in model.modules():
+        defer(module, later)
+    return later
+
+
+def beside(device: torch.device) -> Later:
+    return Streamed(device) if device.type == "cuda" else Threaded(torch.get_num_threads())

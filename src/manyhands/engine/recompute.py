@@ -1,0 +1,42 @@
+"""Recompute: a stage that keeps what came from other ranks alone, and goes forward again before it goes backward.
+
+forward     what came is kept, all else is forgotten
+backward    forward once more, from what was kept: nothing is sent, nobody waits; then backward as usual
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from manyhands.data.feed import Batch
+from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.step import Trainee
+
+
+def recomputed(trainee: Trainee, hybrid: Hybrid, part: Batch) -> Tensor:
+    """The loss of a micro-batch."""
+    kept: list[Tensor] = []
+    contexts = hybrid.post.keeping(kept), _again(hybrid, kept)
+    # Ranks that share a stage add up results in the second pass too, so none of them may end it early.
+    with set_checkpoint_early_stop(False):
+        loss: Tensor = checkpoint(trainee.losses, part, use_reentrant=False, context_fn=lambda: contexts)
+    return loss
+
+
+def _again(hybrid: Hybrid, kept: list[Tensor]) -> AbstractContextManager[None]:
+    """The second pass draws what the first one drew; averages that a batch norm keeps count once."""
+    draws = hybrid.post.draws
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        now, buffers = hybrid.post.draws, [(each, each.clone()) for each in hybrid.model.buffers()]
+        hybrid.post.draws = draws
+        with hybrid.post.taking(kept):
+            yield
+        hybrid.post.draws = now
+        for each, value in buffers:
+            each.copy_(value)
+
+    return again()

@@ -1,0 +1,75 @@
+"""Tables: what every layer costs in every cut."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from manyhands.cost.costs import Costs
+from manyhands.graph.graph import Graph, Layer
+from manyhands.plan.pipeline import Pipeline
+
+WAIT = ("conv", "dense", "embedding")  # kinds of layers whose weight gradients can be made later
+
+
+def waits(layer: Layer) -> bool:
+    """Whether a layer has weight gradients that can be made later."""
+    return any(each.weights and each.kind in WAIT for each in layer.members or (layer,))
+
+
+class Tables:
+    """Nanoseconds and bytes of one part: of layer l, k-th degree by sample, q-th by parameter x reduction."""
+
+    def __init__(
+        self, graph: Graph, costs: Costs, cuts: Sequence[int], samples: float, micro: int, pipeline: Pipeline | None
+    ) -> None:
+        self.graph, self.costs = graph, costs
+        shape = (len(graph.layers), len(cuts), len(cuts))
+        self.forward, self.backward, self.apart, self.memory = (np.zeros(shape, dtype=np.int64) for _ in range(4))
+        self.sync = np.full(shape, -1, dtype=np.int64)
+        self.update = np.zeros((len(graph.layers), len(cuts)), dtype=np.int64)
+        kept = pipeline.kept(micro) if pipeline else (micro,) * len(graph.layers)
+        again = pipeline is not None and pipeline.recompute
+        brought = _brought(graph, pipeline.stage) if pipeline else ()
+        apart = pipeline is not None and pipeline.schedule == "zerobubble"
+        for number, layer in enumerate(graph.layers):
+            for q, pieces in enumerate(cuts):
+                self.update[number, q] = costs.update(layer.parameters / pieces) if layer.parameters else 0
+                for k, sample in enumerate(cuts):
+                    part, at = samples / sample, (number, k, q)
+                    forward, backward = costs.layer(layer, part, pieces, 1)
+                    # At least one: see transfer.
+                    self.forward[at], self.backward[at] = max(forward, 1), max(backward, 1)
+                    self.memory[at] = costs.memory(layer, part, pieces, 1 if again else kept[number])
+                    if apart and waits(layer):
+                        self.backward[at] = max(backward, 2)
+                        self.apart[at] = min(max(self._later(number, part, pieces), 1), self.backward[at] - 1)
+                    if again:
+                        self.backward[at] += self.forward[at]
+                        held = brought[number] * part / graph.batch * costs.activation_bytes()
+                        self.memory[at] += round(kept[number] * held)
+                    synced = costs.sync(layer, sample, pieces)
+                    self.sync[at] = -1 if synced is None else synced
+
+    def _later(self, number: int, samples: float, pieces: int) -> int:
+        """The weights' share of a layer's backward pass: as much as the inputs' where something learns before it."""
+        layer, later = self.graph.layers[number], 0
+        first = not any(self.graph.learns[source] for source in layer.after)
+        for each in layer.members or (layer,):
+            if each.weights and each.kind in WAIT:
+                _, backward = self.costs.layer(each, samples, pieces, 1)
+                later += backward if first or each.kind == "embedding" else backward // 2
+            first = first and not each.weights
+        return later
+
+
+def _brought(graph: Graph, stage: Sequence[int]) -> list[int]:
+    """Numbers of the whole batch that a layer is the first of its stage to take from elsewhere."""
+    seen: set[tuple[int, int]] = set()
+    found = []
+    for number, layer in enumerate(graph.layers):
+        others = {(source, stage[number]) for source in layer.after if stage[source] != stage[number]} - seen
+        inputs = sum(map(prod, layer.inputs)) if not layer.after else 0
+        found.append(inputs + sum(graph.layers[source].results for source, _ in others))
+        seen |= others
+    return found

@@ -1,0 +1,48 @@
+"""Every schedule of a pipeline, with and without recomputed stages, trains what one device trains."""
+
+from typing import Any
+
+import pytest
+
+from manyhands.plan.schedule import SCHEDULES
+
+CASE = "numerics.split_cases:same_as_one_device"
+MODELS = ("convnet", "transformer", "text")  # whose samples do not depend on each other
+MORE = [pytest.param(model, marks=pytest.mark.long) for model in ("mlp", "lstm")]
+
+
+@pytest.mark.parametrize("recompute", ["off", "on"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("model", [*MODELS, *MORE])
+def test_two_stages(pools: Any, model: str, schedule: str, recompute: str) -> None:
+    plan = f"pipeline:2,microbatches=5,schedule={schedule},recompute={recompute}"
+    deep = {"model__depth": 4} if model == "mlp" else {}  # two stages on each rank need four layers
+    pools("gloo").run(CASE, "gloo", 2, model, "fp64", plan, deep)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("axes", ["pipeline:3", "pipeline:4", "data:2,pipeline:2", "tensor:2,pipeline:2"])
+def test_more_ranks(pools: Any, axes: str, schedule: str) -> None:
+    world = 3 if axes == "pipeline:3" else 4
+    pools("gloo").run(CASE, "gloo", world, "transformer", "fp64", f"{axes},microbatches=4,schedule={schedule}", {})
+
+
+@pytest.mark.parametrize("backend", ["shm", "mpi"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_other_backends(pools: Any, schedule: str, backend: str) -> None:
+    plan = f"pipeline:2,microbatches=4,schedule={schedule}"
+    pools(backend).run(CASE, backend, 2, "convnet", "fp64", plan, {})
+
+
+@pytest.mark.parametrize("recompute", ["off", "on"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("model", ["resnet18", pytest.param("alexnet", marks=pytest.mark.long)])
+def test_batch_norms_and_shortcuts(pools: Any, model: str, schedule: str, recompute: str) -> None:
+    """A batch norm sees micro-batches as one device that accumulates sees them, and averages them once."""
+    plan = f"data:2,pipeline:2,schedule={schedule},recompute={recompute}"
+    pools("gloo").run(CASE, "gloo", 4, model, "fp64", plan, {"train__accumulate": 3})
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_low_precision(pools: Any, schedule: str) -> None:
+    pools("gloo").run(CASE, "gloo", 2, "convnet", "fp32", f"pipeline:2,microbatches=4,schedule={schedule}", {})
