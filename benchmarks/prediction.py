@@ -29,6 +29,7 @@ from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
+from manyhands.runs.links import Links, known_links
 from manyhands.runs.profile import profiles
 
 # Model, data, batch, and what makes a step short enough for a core.
@@ -90,9 +91,9 @@ def _cost(config: Config, plan: Plan, machine: Machine, kept: dict[str, Any]) ->
     if name not in kept["profiles"] or _whole(profile) < _whole(Profile.from_json(kept["profiles"][name])):
         kept["profiles"][name] = profile.to_json()
     if plan.world > 1:
-        links, between = find.known_links(plan.backend or "shm", plan.world, machine), f"{plan.backend} {plan.world}"
+        links, between = known_links(plan.backend or "shm", plan.world, machine), f"{plan.backend} {plan.world}"
         before = kept["links"].get(between)
-        if before is None or links.small.latency_us < find.Links.from_json(before).small.latency_us:
+        if before is None or links.small.latency_us < Links.from_json(before).small.latency_us:
             kept["links"][between] = links.to_json()
 
 
@@ -110,7 +111,7 @@ def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
         for plan in chosen:
             profile = Profile.from_json(kept["profiles"][f"{config.model.name} {plan}"])
             told = kept["links"].get(f"{plan.backend} {plan.world}")
-            links = find.Links.from_json(told) if told else None
+            links = Links.from_json(told) if told else None
             step_ms = find.predicted(graph, plan, profile, links, config, machine).result.step_ms
             rows.append((config, step_ms, Turn(plan, ())))
     for _ in range(passes):

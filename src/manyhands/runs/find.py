@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm import measure
 from manyhands.cost.measured import Measured, Profile
 from manyhands.errors import RunError
 from manyhands.files import home, write_json
@@ -23,6 +22,8 @@ from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
+from manyhands.plan.layered import splits_of
+from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.presets import splits
 from manyhands.plan.split import on
@@ -31,8 +32,9 @@ from manyhands.runs.config import Config
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 from manyhands.runs.explained import rows
+from manyhands.runs.links import Links, known_links
 from manyhands.runs.profile import profiles
-from manyhands.runs.simulated import Prediction
+from manyhands.runs.simulated import Prediction, micro_batches
 from manyhands.simulate.result import predict
 
 BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
@@ -264,28 +266,6 @@ def shortlist(found: Sequence[Candidate]) -> list[Candidate]:
     return kept
 
 
-@dataclass(frozen=True)
-class Links:
-    """How long ranks take to add up their gradients, and what they tell each other in between, as batch norms do."""
-
-    gradients: Link
-    small: Link
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            name: {**vars(each), "points": [list(point) for point in each.points]} for name, each in vars(self).items()
-        }
-
-    @classmethod
-    def from_json(cls, told: dict[str, Any]) -> "Links":
-        return cls(Link.from_json(told["gradients"]), Link.from_json(told["small"]))
-
-    def level(self) -> Level:
-        """Such that the simulator's all-reduce of a few bytes takes what was measured."""
-        relays = 2 * max((self.small.ranks - 1).bit_length(), 1)
-        return Level(1, self.small.gb_per_s, self.small.latency_us / relays)
-
-
 def predicted(
     graph: Graph, plan: Plan, profile: Profile, links: Links | None, config: Config, machine: Machine
 ) -> Prediction:
@@ -293,24 +273,35 @@ def predicted(
     late, batch = plan.backend == "shm", config.train.batch_size
     link = links.gradients if links else None
     costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, link, shares_update=late)
-    level = links.level() if links else Level(1, 1.0, 0.0)
-    device = Accelerator(machine.cpu, machine.memory_bytes // plan.world, {"fp32": 1.0}, 1.0)
-    # On a CPU whoever moves data keeps a core from computing.
-    cluster = Cluster(plan.world, device, (level,), overlap=False, late=late, name="here")
+    cluster = _cluster(plan, machine, links.level() if links else Level(1, 1.0, 0.0), late=late)
     chosen = splits(plan.axes, graph, batch)
     result = predict(graph, chosen, costs, cluster, batch)
     alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
     return Prediction(plan, "here", cluster, chosen, result, alone)
 
 
-def known_links(backend: str, ranks: int, machine: Machine) -> Links:
-    """What so many ranks exchange, measured once, as it usually is."""
-    facts = json.dumps([backend, ranks, machine.to_json()], sort_keys=True).encode()
-    path = home() / "links" / f"{hashlib.sha256(facts).hexdigest()[:32]}.json"
-    try:
-        return Links.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        found = {each.operation: each for each in measure.links(backend, ranks, machine.separate_cores, usual=True)}
-        links = Links(found.get("all_reduce_in_place", found["all_reduce"]), found["all_reduce"])
-        write_json(path, links.to_json())
-        return links
+def predicted_cut(
+    graph: Graph, plan: Plan, profile: Profile, links: tuple[Link, Link], config: Config, machine: Machine
+) -> Prediction:
+    """The step of a plan that cuts layers, over links for sums and for messages; micro-batches that it leaves open are
+    as many as is fastest."""
+    batch, (adds, sends) = config.train.batch_size, links
+    costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, adds)
+    level = Level(1, sends.gb_per_s, sends.latency_us)
+    cluster = _cluster(plan, machine, level, late=True)  # gradients are added up after the last backward pass
+    chosen = splits_of(plan, graph, batch, plan.world, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
+    pipeline = pipeline_of(plan, chosen)
+    tried = [
+        (number, predict(graph, chosen, costs, cluster, batch, number, pipeline))
+        for number in micro_batches(plan, chosen, batch)
+    ]
+    micro, result = min(tried, key=lambda each: each[1].step_ns)
+    bound = plan.with_defaults(microbatches=micro) if micro > 1 else plan
+    alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
+    return Prediction(bound, "here", cluster, chosen, result, alone)
+
+
+def _cluster(plan: Plan, machine: Machine, level: Level, *, late: bool) -> Cluster:
+    device = Accelerator(machine.cpu, machine.memory_bytes // plan.world, {"fp32": 1.0}, 1.0)
+    # On a CPU whoever moves data keeps a core from computing.
+    return Cluster(plan.world, device, (level,), overlap=False, late=late, name="here")

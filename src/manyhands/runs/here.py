@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from manyhands.cost.measured import Profile
 from manyhands.data.load import load
 from manyhands.errors import InputError, PlanError
 from manyhands.graph.fuse import fuse
@@ -9,16 +10,18 @@ from manyhands.graph.graph import Graph
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
+from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
+from manyhands.runs.links import Links, known_links, known_messages
 from manyhands.runs.profile import profiles
-from manyhands.runs.simulated import Prediction, Simulator
+from manyhands.runs.simulated import Prediction, Simulator, micro_batches
 
-PLANS = ("plain", "serial", "data", "ddp")
+PLANS = ("plain", "serial", "data", "ddp", "tensor", "owt", "pipeline")
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,7 @@ class Here:
 
     def predict(self, plan: Plan, batch: int, devices: int | None = None) -> Prediction:
         """The plan, what it leaves open filled with the fastest that is predicted."""
-        names = [axis.name for axis in plan.axes]
-        if len(names) != 1 or names[0] not in PLANS or plan.layers or plan.device == "cuda":
+        if not {axis.name for axis in plan.axes} <= set(PLANS) or plan.device == "cuda":
             raise PlanError(
                 f"plan {plan.name} cannot be simulated on this machine yet: {', '.join(PLANS)} on the CPU can; "
                 "name a described machine for others, such as --machine cpu16"
@@ -48,18 +50,32 @@ class Here:
         config = with_values(self.config, {"train.batch_size": batch})
         plans = [settle_early(each, config, self.computer) for each in self._filled(plan)]
         say(f"timing the layers in {plan.world} process{'es' if plan.world > 1 else ''}")
-        taken = profiles(config, plans, [-(-batch // plan.world)], self.computer)
-        links = find.known_links(plans[0].backend or "shm", plan.world, self.computer) if plan.world > 1 else None
-        made = [
-            find.predicted(self.graph, each, profile, links, config, self.computer)
-            for each, profile in zip(plans, taken, strict=True)
-        ]
+        taken = profiles(config, plans, self._sizes(plan, batch), self.computer)
+        links = known_links(plans[0].backend or "shm", plan.world, self.computer) if plan.world > 1 else None
+        made = [self._predicted(each, profile, links, config) for each, profile in zip(plans, taken, strict=True)]
         return min(made, key=lambda each: each.result.step_ns)
+
+    def _predicted(self, plan: Plan, profile: Profile, links: Links | None, config: Config) -> Prediction:
+        if plan.cuts_layers and links is not None:
+            both = links.small, known_messages(plan.backend or "shm", self.computer)
+            return find.predicted_cut(self.graph, plan, profile, both, config, self.computer)
+        return find.predicted(self.graph, plan, profile, links, config, self.computer)
+
+    def _sizes(self, plan: Plan, batch: int) -> list[int]:
+        """Samples at which layers are timed: the fewest and the most that a part of one has."""
+        if not plan.cuts_layers:
+            return [-(-batch // plan.world)]
+        chosen = splits_of(plan, self.graph, batch, plan.world)
+        degrees = {split.sample for split in chosen}
+        numbers = micro_batches(plan, chosen, batch)
+        return sorted({-(-batch // (max(numbers) * max(degrees))), -(-batch // (min(numbers) * min(degrees)))})
 
     def _filled(self, plan: Plan) -> list[Plan]:
         if plan.is_baseline:
             return [plan.with_defaults(**find.USUAL)]
-        made = find.processes(replace(plan, axes=(Axis("auto"),)), plan.world, self.kind, self.computer)
+        made = find.processes(replace(plan, axes=(Axis("auto"),), layers=()), plan.world, self.kind, self.computer)
+        if plan.cuts_layers:
+            made = [replace(each, axes=plan.axes, layers=plan.layers) for each in made]
         return [replace(each, threads=plan.threads or each.threads) for each in made]
 
 

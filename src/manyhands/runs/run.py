@@ -38,6 +38,11 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machi
     """Check what can be checked before any work, and make the run's folder; `machine` as it was before pinning."""
     machine = machine or detect()
     plan = settle_early(plan, config, machine, place())
+    if plan.cuts_layers:
+        from manyhands.runs.cutting import settle_cut  # torch is for those plans alone here
+
+        here = place()
+        plan = settle_cut(plan, config, one_host=here is None or here.local_world == here.world)
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = store.new_folder(out, label)

@@ -105,7 +105,7 @@ class Simulator:
         pipeline = pipeline_of(plan, splits)
         tried = [
             (number, predict(graph, splits, costs, cluster, batch, number, pipeline))
-            for number in _micro_batches(plan, splits, batch)
+            for number in micro_batches(plan, splits, batch)
         ]
         micro, result = min(tried, key=lambda each: (each[1].missing_bytes > 0, each[1].step_ns))
         _check_memory(plan, result, cluster)
@@ -224,7 +224,7 @@ def _check_memory(plan: Plan, result: Result, cluster: Cluster) -> None:
         )
 
 
-def _micro_batches(plan: Plan, splits: Sequence[Split], batch: int) -> list[int]:
+def micro_batches(plan: Plan, splits: Sequence[Split], batch: int) -> list[int]:
     """Numbers of micro-batches to simulate: what the plan says, or doublings of which the fastest is taken."""
     degree = {axis.name: axis.degree for axis in plan.axes}
     most = max(batch // max(split.sample for split in splits), 1)

@@ -113,7 +113,7 @@ def _train(
         with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
         metrics.tested(outcome.steps, score)
-    peak = peak_memory_mb(clock.device)
+    peaks = team.gathered(peak_memory_mb(clock.device))
     if not team.leads:
         return {}
     with clock.phase("layers"):
@@ -136,7 +136,8 @@ def _train(
         "seconds": {**clock.seconds, "total": before + found + time.perf_counter() - started},
         "measured_step_ms": clock.step_ms,
         "predicted_step_ms": run.record.get("search", {}).get("predicted_step_ms"),
-        "peak_memory_mb": peak,
+        "peak_memory_mb": max(peaks),
+        "peak_memory_mb_of_ranks": peaks,
         **_sent(job, outcome.steps - first),
     }
 

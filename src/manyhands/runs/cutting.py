@@ -1,0 +1,31 @@
+"""Cutting: a plan that cuts layers, checked against the model and completed before any process starts."""
+
+from dataclasses import replace
+
+from manyhands.plan.layered import splits_of
+from manyhands.plan.named import NamedSplit
+from manyhands.plan.plan import Plan
+from manyhands.runs.config import Config
+from manyhands.runs.here import Here
+from manyhands.runs.simulated import micro_batches
+
+
+def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
+    """The plan, if the model can be cut so; with stages of a pipeline that take equally long, as was measured.
+
+    Over several hosts stages are balanced by their floating-point operations: this one cannot time the others.
+    """
+    here, batch = Here.of(config), config.train.batch_size
+    numbers = micro_batches(plan, splits_of(plan, here.graph, batch, plan.world), batch)
+    stages = next((axis.degree for axis in plan.axes if axis.name == "pipeline"), 1)
+    balances = plan.balance != "equal" and not plan.layers
+    if stages == 1 or not (balances or plan.microbatches is None):
+        return plan
+    if not one_host:
+        return plan.with_defaults(microbatches=numbers[-1])
+    found = here.predict(plan, batch)
+    plan = plan.with_defaults(microbatches=found.plan.microbatches)
+    if not balances:
+        return plan
+    names = [layer.name for layer in here.graph.layers]
+    return replace(plan, layers=tuple(NamedSplit(*each) for each in zip(names, found.splits, strict=True)))

@@ -1,0 +1,56 @@
+"""Links: what ranks of this machine exchange takes, measured once and remembered."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from manyhands.comm import measure
+from manyhands.files import home, write_json
+from manyhands.machine.cluster import Level
+from manyhands.machine.link import Link
+from manyhands.machine.machine import Machine
+
+
+@dataclass(frozen=True)
+class Links:
+    """How long ranks take to add up their gradients, and what they tell each other in between, as batch norms do."""
+
+    gradients: Link
+    small: Link
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: {**vars(each), "points": [list(point) for point in each.points]} for name, each in vars(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Links":
+        return cls(Link.from_json(told["gradients"]), Link.from_json(told["small"]))
+
+    def level(self) -> Level:
+        """Such that the simulator's all-reduce of a few bytes takes what was measured."""
+        relays = 2 * max((self.small.ranks - 1).bit_length(), 1)
+        return Level(1, self.small.gb_per_s, self.small.latency_us / relays)
+
+
+def known_links(backend: str, ranks: int, machine: Machine) -> Links:
+    """What so many ranks exchange, measured once, as it usually is."""
+    found = {each.operation: each for each in _measured(backend, ranks, machine, usual=True)}
+    return Links(found.get("all_reduce_in_place", found["all_reduce"]), found["all_reduce"])
+
+
+def known_messages(backend: str, machine: Machine) -> Link:
+    """From one rank to another, as layers in parts send; measured once."""
+    return next(each for each in _measured(backend, 2, machine, usual=False) if each.operation == "send")
+
+
+def _measured(backend: str, ranks: int, machine: Machine, *, usual: bool) -> list[Link]:
+    facts = json.dumps([backend, ranks, usual, machine.to_json()], sort_keys=True).encode()
+    path = home() / "links" / f"{hashlib.sha256(facts).hexdigest()[:32]}.json"
+    try:
+        return [Link.from_json(each) for each in json.loads(path.read_text())]
+    except (OSError, ValueError, KeyError, TypeError):
+        found = measure.links(backend, ranks, machine.separate_cores, usual=usual)
+        write_json(path, [{**vars(each), "points": [list(point) for point in each.points]} for each in found])
+        return found
