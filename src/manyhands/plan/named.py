@@ -68,6 +68,22 @@ def _read(entry: Mapping[str, Any], place: str) -> NamedSplit:
         raise PlanError(f"{place}: {error}") from None
 
 
+def read_places(entries: Any, source: str) -> tuple[tuple[str, str], ...]:
+    """Patterns of layers and where they are: [[places]] with name = "pool*", device = "cpu"."""
+    if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
+        raise PlanError(f"{source}: places is {entries!r}, a list of tables, each under a line [[places]], is needed")
+    found = []
+    for number, entry in enumerate(entries, 1):
+        name, device = entry.get("name"), entry.get("device")
+        if set(entry) != {"name", "device"} or not isinstance(name, str) or device not in ("cpu", "cuda"):
+            raise PlanError(
+                f"{source}: entry {number} of places is {dict(entry)}: "
+                'name = "pool*" and device = "cpu" or "cuda" are needed, nothing else'
+            )
+        found.append((name, device))
+    return tuple(found)
+
+
 def named_tables(layers: Iterable[NamedSplit]) -> list[dict[str, Any]]:
     """The entries as tables of plain values, for TOML and JSON."""
     return [

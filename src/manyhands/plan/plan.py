@@ -7,7 +7,7 @@ from typing import Any
 
 from manyhands.errors import PlanError, choices
 from manyhands.plan.axis import ALONE, Axis, check_axes, parse_axis
-from manyhands.plan.named import NamedSplit, named_tables, read_named
+from manyhands.plan.named import NamedSplit, named_tables, read_named, read_places
 
 # What an option may be: a tuple of words, or the smallest whole number.
 OPTIONS: dict[str, tuple[str, ...] | int] = {
@@ -82,9 +82,14 @@ class Plan:
     staleness: int | None = None
     every: int | None = None
     layers: tuple[NamedSplit, ...] = ()  # splits of single layers, which only a file can say
+    places: tuple[tuple[str, str], ...] = ()  # patterns of layers and their device, which only a file can say
 
     def __post_init__(self) -> None:
         check_axes(self.axes)
+        if self.places and self.axes[0].name != "serial":
+            raise PlanError(
+                f"plan {self.name}: places are for serial, one process with several devices; leave them out"
+            )
         for name in OPTIONS:
             value = getattr(self, name)
             if value is not None:
@@ -130,7 +135,7 @@ class Plan:
         return {
             field.name: value
             for field in fields(self)
-            if field.name not in ("axes", "layers") and (value := getattr(self, field.name)) is not None
+            if field.name not in ("axes", "layers", "places") and (value := getattr(self, field.name)) is not None
         }
 
     def with_defaults(self, **values: Any) -> "Plan":
@@ -166,6 +171,8 @@ def from_table(table: Mapping[str, Any], source: str) -> Plan:
             values[key] = _cores(key, cores, source)
     if "layers" in values:
         values["layers"] = read_named(values["layers"], source)
+    if "places" in values:
+        values["places"] = read_places(values["places"], source)
     return Plan(axes=tuple(map(parse_axis, axes)), **values)
 
 
@@ -190,4 +197,6 @@ def to_table(plan: Plan) -> dict[str, Any]:
             table[key] = [list(rank) for rank in table[key]]
     if plan.layers:
         table["layers"] = named_tables(plan.layers)
+    if plan.places:
+        table["places"] = [{"name": name, "device": device} for name, device in plan.places]
     return table

@@ -33,6 +33,8 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
     if plan.cuts_layers:
         plan = _check_cut(plan.with_defaults(device="cpu"))
+    if plan.places:
+        plan = _check_places(plan, machine)
     if plan.consistency not in (None, "sync") or plan.staleness is not None:
         raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
     if plan.backward not in (None, "whole"):
@@ -70,6 +72,16 @@ def _check_cut(plan: Plan) -> Plan:
         value = getattr(plan, option)
         if value is not None and value not in allowed:
             raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
+    return plan.with_defaults(compile="off", capture="off")
+
+
+def _check_places(plan: Plan, machine: Machine) -> Plan:
+    """A step that goes to and fro between devices is neither compiled nor captured."""
+    if not machine.gpus and "cuda" in (device for _, device in plan.places):
+        raise PlanError("places with device=cuda: there is no GPU on this machine; leave them out")
+    for option in ("compile", "capture"):
+        if getattr(plan, option) == "on":
+            raise PlanError(f"plan {plan.name} with places: {option}=on does not go with them; leave it out")
     return plan.with_defaults(compile="off", capture="off")
 
 

@@ -23,6 +23,7 @@ from manyhands.engine.beside import deferring
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.pipeline import PipelineStep
+from manyhands.engine.placement import place
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError, PlanError
@@ -71,6 +72,7 @@ def assemble(
     model = model.to(device, torch.float64 if plan.precision == "fp64" else None)
     if plan.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    place(model, plan.places, device)
     lr = config.optim.lr or zoo.default_lr(config.model.name)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")

@@ -144,6 +144,8 @@ class Simulator:
 
 def check(plan: Plan) -> None:
     """Refuse what the simulator does not play."""
+    if plan.places:
+        raise PlanError(f"plan {plan.name} with places cannot be simulated: leave them out, or name devices in layers")
     for name in _names(plan):
         if name not in KNOWN:
             raise PlanError(
