@@ -170,6 +170,19 @@ def test_a_pair_of_dense_layers_costs_one_exchange(pools: Any) -> None:
         pools("gloo").run("numerics.split_cases:one_exchange_a_pair", "gloo", world)
 
 
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("model", ["convnet", "alexnet"])
+def test_one_weird_trick_in_turns(pools: Any, model: str, world: int) -> None:
+    """Dense layers work on the samples of one rank after the other."""
+    pools("gloo").run(CASE, "gloo", world, model, "fp64", f"owt:{world},boundary=turns", {})
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
+def test_dense_layers_learn_in_every_turn(pools: Any, backend: str) -> None:
+    pools(backend).run("numerics.boundary_cases:learns_in_turns", backend, 2, "convnet")
+    pools(backend).run("numerics.boundary_cases:learns_in_turns", backend, 3, "convnet")
+
+
 @pytest.mark.parametrize(("plan", "world"), [("tensor:2", 2), ("tensor:3", 3), ("random:1", 4)])
 def test_locally_connected(pools: Any, plan: str, world: int) -> None:
     """By output channels, which need no window of another rank."""

@@ -43,6 +43,7 @@ class Cut:
     post: Post
     grain: Grain
     stage: int = 0
+    before: bool = False  # the layers by parameter, which take over in turns
     follows: bool = True  # something before it learns, and wants a gradient
     group: Any = None  # with whom results are added up
     fellows: Fellows | None = None  # who take the same, for other parts of the results
@@ -148,10 +149,23 @@ class Cut:
                 f"layer {self.name} ({type(self.module).__name__}) is given nothing that has samples first: "
                 "such a model cannot be cut; use data:N"
             )
+        handover = self.post.handover
+        if handover is not None and self.before and self.name in handover.made:
+            return handover.made[self.name]
+        result = self._result(main, given, named)
+        if handover is not None and self.before:
+            handover.made[self.name] = result
+        return result
+
+    def _result(self, main: Part, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self.post.enter(self.stage)
         main = along(main, feature_dim(self.layer, self.layer.inputs[0]))
         want = main.lay._replace(layout=self._taken(main.lay.layout.columns[-1]))
         brought: dict[int, Tensor] = {}  # what is given twice goes once
+        handover = self.post.handover
+        if handover is not None and not self.before and main.lay.rows == handover.rows:
+            part = handover.crossed(self.name, main, want.layout)
+            want, given = part.lay, (plain(part), *given[1:])
 
         def bring(part: Part) -> Tensor:
             if id(part) not in brought:

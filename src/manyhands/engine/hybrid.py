@@ -29,7 +29,7 @@ from manyhands.engine.replicated import Make
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.layout import Layout, made, reduction_groups, sample_groups
+from manyhands.plan.layout import Layout, Span, made, reduction_groups, sample_groups
 from manyhands.plan.partition import SUMMED, Grain, grains, takes, takes_all
 from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.schedule import stages_per_device
@@ -63,7 +63,7 @@ class Hybrid(Alone):
         taking = [takes(each.layer, each.split) for each in chosen.values() if _takes_all(each.layer)]
         groups = Groups([*wanted, *map(parameter_groups, (*taking, last))], team)
         self.cuts: list[Cut] = []
-        for name, (layer, split, grain, follows, stage) in chosen.items():
+        for name, (layer, split, grain, follows, stage, before) in chosen.items():
             module = modules.get(name)
             if module is None or (any(module.children()) and not isinstance(module, nn.MultiheadAttention)):
                 continue
@@ -74,7 +74,9 @@ class Hybrid(Alone):
             fellows = groups.fellows(takes(layer, split), self.post) if _takes_all(layer) else None
             if pipeline.schedule == "zerobubble":
                 defer(module, self.later)
-            self.cuts.append(Cut(name, module, layer, split, self.post, grain, stage, follows, summing, fellows))
+            self.cuts.append(
+                Cut(name, module, layer, split, self.post, grain, stage, before, follows, summing, fellows)
+            )
         homes = {f"{cut.name}.{name}": (cut, name) for cut in self.cuts for name in cut.shapes}
         if outside := [name for name in named if name not in homes]:
             raise ModelError(
@@ -89,6 +91,7 @@ class Hybrid(Alone):
         mine = places.get(team.rank)
         self.voice = float(mine is not None and next(each for each in places if places[each] == mine) == team.rank)
         self.whole = 0  # samples of the batch that is worked on
+        self.in_turn = False  # an update is of some layers only
         self.input_layout = _rows_of(splits[0])
         self.sums: dict[Any, list[nn.Parameter]] = {}  # by group, in one order on all of its ranks
         for cut in self.cuts:
@@ -120,6 +123,10 @@ class Hybrid(Alone):
     def given(self, batch: Batch) -> Given:
         self.whole = len(batch[0])
         inputs, labels = (layout.span(self.team.rank, self.whole) for layout in (self.input_layout, self.loss_layout))
+        if self.post.handover is not None:  # of the samples whose turn it is
+            turn = self.input_layout.span(self.post.handover.turn, self.whole)
+            part = self.loss_layout.span(self.team.rank, turn.size)
+            labels = Span(turn.begin + part.begin, turn.begin + part.end)
         asked = tuple(each[labels.begin : labels.end] for each in batch)
         taken = asked if inputs == labels else tuple(each[inputs.begin : inputs.end] for each in batch)
         return Given(taken, asked, labels.size / self.whole, labels.size if self.voice else 0)
@@ -157,9 +164,10 @@ class Hybrid(Alone):
         return logits_of(plain(output), Classes(own, layout.columns[-1], self.scorers))
 
     def update(self) -> None:
+        """By the gradients of this step; of a turn, those that have some."""
         self.post.finish()
         for group, parameters in self.sums.items():
-            self._add_up(group, parameters)
+            self._add_up(group, [each for each in parameters if each.grad is not None or not self.in_turn])
         if self.clip is not None:
             self._clip(self.clip)
         self.optimizer.step()
@@ -256,19 +264,23 @@ class _Chosen(NamedTuple):
     grain: Grain
     follows: bool  # something before it learns
     stage: int
+    before: bool  # any layer by parameter
 
 
 def _chosen(graph: Graph, splits: Sequence[Split], stages: Sequence[int]) -> dict[str, _Chosen]:
     """Each layer by its module's name, and how it is cut."""
     found: dict[str, _Chosen] = {}
+    before: list[bool] = []
     for layer, split, grain, stage in zip(graph.layers, splits, grains(graph, splits), stages, strict=True):
         follows = any(graph.learns[source] for source in layer.after)
+        before.append(split.parameter * split.reduction == 1 and all(before[source] for source in layer.after))
         ahead = takes_all(layer)  # of what all parts take whole: what prepares it each does whole
         for member in layer.members or (layer,):
             ahead = ahead and member.name != layer.name
             name = member.name.partition("@")[0]
             follows = follows or (name in found and found[name].follows)
-            found[name] = _Chosen(member, _by_sample(split) if ahead else split, grain, follows, stage)
+            own = _by_sample(split) if ahead else split
+            found[name] = _Chosen(member, own, grain, follows, stage, before[-1])
             follows |= member.parameters > 0
     return found
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from manyhands.data.feed import Batch, Share
+from manyhands.engine.boundary import Handover
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.recompute import recomputed
 from manyhands.engine.step import Trainee
@@ -26,6 +27,7 @@ class PipelineStep:
     trainee: Trainee
     hybrid: Hybrid
     microbatches: int = 1
+    boundary: str = "gather"  # of layers by sample and by parameter: gather, turns, updates
     threads: ThreadPoolExecutor | None = None  # of passes that stop between stages
 
     def __post_init__(self) -> None:
@@ -35,6 +37,8 @@ class PipelineStep:
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         trainee, whole = self.trainee, len(batch[0])
         trainee.optimizer.zero_grad(set_to_none=True)
+        if self.boundary != "gather" and whole >= 2 * trainee.team.world:
+            return self._in_turns(batch)
         count = min(self.microbatches, whole)
         parts = list(zip(*(each.tensor_split(count) for each in batch), strict=True))
         passes = _Passes(self, [(part, len(part[0]) / whole) for part in parts])
@@ -42,6 +46,37 @@ class PipelineStep:
             passes.go_on(action)
         self.hybrid.update()
         return torch.stack(passes.told).sum() * self.hybrid.voice
+
+    def _in_turns(self, batch: Batch) -> Tensor:
+        """Layers by sample at once, layers by parameter for one rank's samples after the other (engine.boundary)."""
+        hybrid, whole = self.hybrid, len(batch[0])
+        hybrid.post.handover = handover = Handover(whole)
+        losses = []
+        for turn in range(self.trainee.team.world):
+            handover.turn = turn
+            loss = self.trainee.losses(batch)
+            own = hybrid.input_layout.span(turn, whole).size / whole
+            if self.boundary == "updates":
+                (loss / own).backward()  # type: ignore[no-untyped-call]
+                self._update_late_layers()
+            else:
+                loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        scale = 1.0
+        if self.boundary == "updates":
+            scale = hybrid.input_layout.span(hybrid.team.rank, whole).size / whole
+        for boundary in handover.boundaries.values():
+            boundary.backward(scale)
+        hybrid.post.handover = None
+        hybrid.update()
+        return torch.stack(losses).sum() * hybrid.voice
+
+    def _update_late_layers(self) -> None:
+        """Let those learn that have gradients by now."""
+        self.hybrid.in_turn = True
+        self.hybrid.update()
+        self.hybrid.in_turn = False
+        self.trainee.optimizer.zero_grad(set_to_none=True)
 
     def _order(self, count: int) -> Sequence[Action]:
         """What this rank does."""

@@ -8,7 +8,7 @@ each other.
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +56,7 @@ class Post:
         self.stage = 0
         self.stop: Callable[[], None] | None = None
         self.on_way = _OnWay()
+        self.handover: Any = None  # of layers by sample to those by parameter, in turns (engine.boundary)
 
     @contextmanager
     def keeping(self, kept: list[Tensor]) -> Iterator[None]:
@@ -104,6 +105,12 @@ class Post:
     def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, stage: int, *, back: bool = False) -> Tensor:
         """This rank's block of `want`, from everyone's of `have`, on the way to a stage; or back, where gradients,
         the summands of `have`, are added up."""
+        return self.begin(tensor, have, want, lay, stage, back=back)()
+
+    def begin(
+        self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, stage: int, *, back: bool = False
+    ) -> Callable[[], Tensor]:
+        """Begin to send and to receive; gives the function that waits for what comes."""
         given, asked = have.block(self.rank, lay.rows), want.block(self.rank, lay.rows)
         chosen = _moves(have, want, lay.rows)
         here = self.rank
@@ -113,7 +120,7 @@ class Post:
         tag = 2 * stage + back
         arriving = _grouped((each.source, each) for each in chosen if each.target == here != each.source)
         if self.on_way.again is not None and arriving:
-            return self.on_way.again.pop(0)
+            return partial(self.on_way.again.pop, 0)
         leaving = [each for each in chosen if each.source == here != each.target and self.on_way.again is None]
         buffers = {source: tensor.new_empty(_count(group, tensor, lay.dim)) for source, group in arriving}
         works = [dist.irecv(buffer, source, tag=tag) for source, buffer in buffers.items()]
@@ -122,27 +129,31 @@ class Post:
             message = pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
             self.sent_bytes += message.numel() * message.element_size()
             self.pending.append((dist.isend(message, target, tag=tag), message))
-        shape = list(tensor.shape)
-        shape[0] = asked.rows.size
-        if lay.dim:
-            shape[lay.dim] = asked.columns.size if here in want.places else want.columns[-1]
-        result = tensor.new_zeros(shape) if back else tensor.new_empty(shape)
-        for work in works:
-            assert work is not None
-            work.wait()
-        for each in chosen:  # in this order: those that want the same add up the same, to the bit
-            if each.target != here:
-                continue
-            place = _narrow(result, each.block, asked, lay.dim)
-            if each.source == here:
-                piece = _narrow(tensor, each.block, given, lay.dim)
-            else:
-                first, buffers[each.source] = _taken(buffers[each.source], _size(each.block, tensor, lay.dim))
-                piece = first.view(place.shape)
-            place.add_(piece) if back else place.copy_(piece)
-        if self.on_way.kept is not None and arriving and not back:
-            self.on_way.kept.append(result.clone())  # layers may work in place
-        return result
+
+        def finish() -> Tensor:
+            for work in works:
+                assert work is not None
+                work.wait()
+            shape = list(tensor.shape)
+            shape[0] = asked.rows.size
+            if lay.dim:
+                shape[lay.dim] = asked.columns.size if here in want.places else want.columns[-1]
+            result = tensor.new_zeros(shape) if back else tensor.new_empty(shape)
+            for each in chosen:  # in this order: those that want the same add up the same, to the bit
+                if each.target != here:
+                    continue
+                place = _narrow(result, each.block, asked, lay.dim)
+                if each.source == here:
+                    piece = _narrow(tensor, each.block, given, lay.dim)
+                else:
+                    first, buffers[each.source] = _taken(buffers[each.source], _size(each.block, tensor, lay.dim))
+                    piece = first.view(place.shape)
+                place.add_(piece) if back else place.copy_(piece)
+            if self.on_way.kept is not None and arriving and not back:
+                self.on_way.kept.append(result.clone())  # layers may work in place
+            return result
+
+        return finish
 
     def moved(self, tensor: Tensor, lay: Lay, want: Layout) -> Tensor:
         """A result as another layout has it; its gradient comes back."""

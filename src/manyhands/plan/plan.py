@@ -29,6 +29,7 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
     "schedule": ("gpipe", "1f1b", "interleaved", "zerobubble"),
     "balance": ("auto", "equal"),
     "recompute": ("on", "off"),
+    "boundary": ("gather", "turns", "updates"),
     "consistency": ("sync", "async", "stale"),
     "staleness": 0,
     "every": 1,
@@ -46,6 +47,7 @@ USES: dict[str, tuple[str, ...]] = {
     "schedule": ("pipeline",),
     "balance": ("pipeline",),
     "recompute": ("pipeline",),
+    "boundary": ("owt",),
     "consistency": ("data", "server", "local", "gossip"),
     "staleness": ("data", "server", "gossip"),
     "every": ("local",),
@@ -78,6 +80,7 @@ class Plan:
     schedule: str | None = None
     balance: str | None = None
     recompute: str | None = None
+    boundary: str | None = None  # of layers by sample and by parameter: all at once, in turns, learning in each turn
     consistency: str | None = None
     staleness: int | None = None
     every: int | None = None

@@ -33,6 +33,11 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
     if plan.cuts_layers:
         plan = _check_cut(plan.with_defaults(device="cpu"))
+    if plan.boundary not in (None, "gather") and config.train.accumulate > 1:
+        raise PlanError(
+            f"plan {plan.name} with boundary={plan.boundary} takes a batch in turns already: leave train.accumulate="
+            f"{config.train.accumulate} out"
+        )
     if plan.places:
         plan = _check_places(plan, machine)
     if plan.consistency not in (None, "sync") or plan.staleness is not None:

@@ -102,7 +102,8 @@ def assemble(
     )
     step: Step = make_step(trainee, plan, config.train.batch_size)
     if isinstance(trainee.exchange, Hybrid):
-        step = PipelineStep(trainee, trainee.exchange, plan.microbatches or config.train.accumulate)
+        number = plan.microbatches or config.train.accumulate
+        step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
     return Job(
         trainee=trainee,
         step=step,

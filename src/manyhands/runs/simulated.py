@@ -26,6 +26,7 @@ FOLLOW = ("ddp", "data", "tensor", "pipeline", "owt")  # have a number that a nu
 PLAYS: dict[str, tuple[str, ...]] = {
     "shard": ("none",),
     "compress": ("none",),
+    "boundary": ("gather",),
     "consistency": ("sync",),
     "staleness": (),
     "precision": described.PRECISIONS,
