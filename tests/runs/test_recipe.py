@@ -13,6 +13,7 @@ from manyhands.runs.config import Config
 STUDIES = {
     "affinity",
     "alexnet-methods",
+    "alexnet-predicted",
     "backends",
     "batch-sizes",
     "compression",

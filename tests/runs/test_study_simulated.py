@@ -124,7 +124,7 @@ def test_a_layer_that_was_joined_can_be_placed_apart() -> None:
     simulator = Simulator.of(with_values(Config(), values), "p100x4-ib")
     (case,) = [
         case
-        for case in recipe.read("alexnet-methods").cases(False, Config())
+        for case in recipe.read("alexnet-predicted").cases(False, Config())
         if case.label == "Tiny ImageNet, batch 128, by operator"
     ]
     apart, alone = simulator.predict(case.plan, 128), simulator.predict(parse("serial"), 128)
