@@ -229,12 +229,15 @@ def layouts(cores: int, batch: int) -> list[int]:
     return whole if len(whole) <= MOST_LAYOUTS else [whole[0], *whole[-(MOST_LAYOUTS - 1) :]]
 
 
-def processes(auto: Plan, ranks: int, kind: str, machine: Machine) -> list[Plan]:
-    """The plans of so many ranks: what the user did not say, in every way that may be the fastest."""
+def processes(auto: Plan, ranks: int, kind: str, machine: Machine, axes: tuple[Axis, ...] | None = None) -> list[Plan]:
+    """The plans of so many ranks: what the user did not say, in every way that may be the fastest.
+
+    `axes`: how the ranks share the work; by sample, where it is not told.
+    """
     said = {name: value for name, value in auto.said().items() if name not in ("backend", "threads")}
     threads = machine.physical_cores // ranks
-    axes = (Axis("data", ranks),) if ranks > 1 else (Axis("serial"),)
-    base = Plan(axes=axes, threads=threads, **said).with_defaults(
+    usual = (Axis("data", ranks),) if ranks > 1 else (Axis("serial"),)
+    base = Plan(axes=axes or usual, threads=threads, **said).with_defaults(
         device="cpu", allocator="keep", kernels="own", compile="off", capture="off", feed="device", workers=0
     )
     if ranks > 1:

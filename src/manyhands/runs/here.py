@@ -73,10 +73,9 @@ class Here:
     def _filled(self, plan: Plan) -> list[Plan]:
         if plan.is_baseline:
             return [plan.with_defaults(**find.USUAL)]
-        made = find.processes(replace(plan, axes=(Axis("auto"),), layers=()), plan.world, self.kind, self.computer)
-        if plan.cuts_layers:
-            made = [replace(each, axes=plan.axes, layers=plan.layers) for each in made]
-        return [replace(each, threads=plan.threads or each.threads) for each in made]
+        auto, axes = replace(plan, axes=(Axis("auto"),), layers=()), plan.axes if plan.cuts_layers else None
+        made = find.processes(auto, plan.world, self.kind, self.computer, axes)
+        return [replace(each, layers=plan.layers, threads=plan.threads or each.threads) for each in made]
 
 
 def simulator_of(config: Config, machine: str, one_device_ms: float | None = None) -> Simulator | Here:
