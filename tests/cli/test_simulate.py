@@ -162,7 +162,7 @@ def test_memory_is_told_to_the_byte(manyhands, tmp_path: Path) -> None:
     [
         (["--plan", "serial", "--machine", "p100"], "unknown machine 'p100'"),
         (["--plan", "serial", "--machine", "none.toml"], "there is no machine file none.toml"),
-        (["--plan", "tensor:2", "--machine", "here"], "plan tensor:2 cannot be simulated on this machine yet"),
+        (["--plan", "local:2", "--machine", "here"], "plan local:2 cannot be simulated"),
         (["--plan", "data:2", "--machine", "here", "--devices", "4"], "--devices 4: plan data:2 has 2"),
         (["--plan", "serial", "--machine", "here", "--one-device-ms", "3"], "this machine is measured"),
         (["--plan", "data:4", "--devices", "2"], "plan data:4 needs 4 devices, --devices 2"),
@@ -207,3 +207,11 @@ def test_one_line(manyhands, monkeypatch, tmp_path: Path, arguments: list[str], 
     assert told in said.error
     assert said.out == ""
     assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["plan.toml"]
+
+
+def test_a_plan_that_cuts_layers_is_simulated_here(manyhands, tmp_path: Path) -> None:
+    """From layers and links that are measured; the pipeline's micro-batches are as many as is fastest."""
+    told = manyhands("simulate", *MODEL, "--batch-size", 16, "--plan", "pipeline:2", "--machine", "here", "--json").json
+    assert "microbatches=" in told["plan"]
+    assert told["devices"] == 2
+    assert told["step_ms"] > 0

@@ -7,8 +7,9 @@ import pytest
 from manyhands.plan.schedule import SCHEDULES
 
 CASE = "numerics.split_cases:same_as_one_device"
-MODELS = ("convnet", "transformer", "text")  # whose samples do not depend on each other
-MORE = [pytest.param(model, marks=pytest.mark.long) for model in ("mlp", "lstm")]
+MODELS = ("convnet", "transformer")  # whose samples do not depend on each other
+MORE = [pytest.param(model, marks=pytest.mark.long) for model in ("mlp", "text", "lstm")]
+AXES = ("pipeline:3", pytest.param("pipeline:4", marks=pytest.mark.long), "data:2,pipeline:2")
 
 
 @pytest.mark.parametrize("recompute", ["off", "on"])
@@ -21,7 +22,7 @@ def test_two_stages(pools: Any, model: str, schedule: str, recompute: str) -> No
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("axes", ["pipeline:3", "pipeline:4", "data:2,pipeline:2", "tensor:2,pipeline:2"])
+@pytest.mark.parametrize("axes", [*AXES, pytest.param("tensor:2,pipeline:2", marks=pytest.mark.long)])
 def test_more_ranks(pools: Any, axes: str, schedule: str) -> None:
     world = 3 if axes == "pipeline:3" else 4
     pools("gloo").run(CASE, "gloo", world, "transformer", "fp64", f"{axes},microbatches=4,schedule={schedule}", {})
@@ -43,6 +44,7 @@ def test_batch_norms_and_shortcuts(pools: Any, model: str, schedule: str, recomp
     pools("gloo").run(CASE, "gloo", 4, model, "fp64", plan, {"train__accumulate": 3})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_low_precision(pools: Any, schedule: str) -> None:
+def test_single_precision(pools: Any, schedule: str) -> None:
     pools("gloo").run(CASE, "gloo", 2, "convnet", "fp32", f"pipeline:2,microbatches=4,schedule={schedule}", {})

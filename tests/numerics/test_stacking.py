@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("momentum", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("how", "world"), [("pipeline:2", 2), ("tensor:2", 2), ("tensor:3", 3), ("data:2,tensor:2", 4), ("pipeline:3", 3)]
 )

@@ -8,6 +8,7 @@ through the same motions with no rows: so all ranks carry out one program, and n
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ class Cut:
     group: Any = None  # with whom results are added up
     fellows: Fellows | None = None  # who take the same, for other parts of the results
     types: dict[tuple[bool, ...], torch.dtype] = field(default_factory=dict)  # of results, by what decides them
+    takes: dict[int, Layout] = field(default_factory=dict)  # by the number of features
+    makes: dict[tuple[Layout, int], Lay] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.same = ways(self.layer, self.layer.output[0]).same and self.layer.operation not in SUMMED
@@ -195,7 +198,12 @@ class Cut:
         return (first, *rest) if isinstance(result, tuple) else first
 
     def _taken(self, features: int) -> Layout:
-        """Where what the layer takes must lie."""
+        """Where what the layer takes must lie; the same each time, and asked for every micro-batch."""
+        if features not in self.takes:
+            self.takes[features] = self._taken_of(features)
+        return self.takes[features]
+
+    def _taken_of(self, features: int) -> Layout:
         if self.same or self.cannon:
             return taken(self.split, features, True, _unit(features, self.grain.made))
         split = takes(self.layer, self.split)
@@ -259,7 +267,13 @@ class Cut:
         return self.types[key]
 
     def _made(self, want: Lay) -> Lay:
-        """Where the results lie."""
+        """Where the results lie; the same each time too."""
+        key = want.layout, want.dim
+        if key not in self.makes:
+            self.makes[key] = self._made_of(want)
+        return self.makes[key]._replace(rows=want.rows)
+
+    def _made_of(self, want: Lay) -> Lay:
         output = self.layer.output
         dim = feature_dim(self.layer, output)
         if self.layer.kind == "pointwise" and len(output) == len(self.layer.inputs[0]):
@@ -272,6 +286,7 @@ class Cut:
         return Lay(made(self.split, features, _unit(features, self.grain.made)), want.rows, dim)
 
 
+@lru_cache(maxsize=4096)
 def _lies(have: Layout, want: Layout) -> bool:
     """Whether every device has what it wants, but for the summands."""
     placed = {device: place._replace(summand=0) for device, place in want.places.items()}

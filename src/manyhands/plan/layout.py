@@ -12,6 +12,7 @@ Rows are samples, columns features. The engine moves what `moves` says, and noth
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -78,6 +79,10 @@ class Layout:
     places: dict[int, Place]  # by device
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.rows, self.columns, tuple(self.places.items())))
 
     @property

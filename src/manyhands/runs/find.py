@@ -299,7 +299,8 @@ def predicted_cut(
         for number in micro_batches(plan, chosen, batch)
     ]
     micro, result = min(tried, key=lambda each: each[1].step_ns)
-    bound = plan.with_defaults(microbatches=micro) if micro > 1 else plan
+    has_stages = any(axis.name == "pipeline" for axis in plan.axes)
+    bound = plan.with_defaults(microbatches=micro) if has_stages else plan
     alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
     return Prediction(bound, "here", cluster, chosen, result, alone)
 

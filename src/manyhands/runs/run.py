@@ -140,13 +140,17 @@ def share_done(folder: Path) -> float:
         return 0.0
 
 
-def work(run: store.Run, *, resume: bool = False) -> store.Run:
-    """Carry out the order as this process's part of it: alone, or as one rank."""
+def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> store.Run:
+    """Carry out the order as this process's part of it: alone, or as one rank.
+
+    One that has `entered` is on cores of its own host already, which need not have the numbers of the first one's.
+    """
     started, mine = time.perf_counter(), place()
     plan = from_table(run.record["plan"], "run.json")
     rank = mine.rank if mine and plan.has_ranks else 0
     with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), outcome(run, writes=rank == 0):
-        enter(plan, order_of(run), mine)
+        if not entered:
+            enter(plan, order_of(run), mine)
         from manyhands.comm.late import named
         from manyhands.engine.team import Team
         from manyhands.runs.training import train
@@ -219,7 +223,7 @@ def _join(
         run = team.told(run)
         if isinstance(run, InputError):
             raise run
-        return work(run, resume=resume)
+        return work(run, resume=resume, entered=True)
 
 
 def resume(folder: Path) -> store.Run:
