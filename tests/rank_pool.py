@@ -20,8 +20,8 @@ WORLD = 4
 class Pool:
     """Processes that run cases as ranks; `launcher` is the command that starts them all, none to start each."""
 
-    def __init__(self, launcher: list[str]) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: list[str], size: int = WORLD) -> None:
+        self.launcher, self.size = launcher, size
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pipes: list[Connection] = []
 
@@ -41,10 +41,10 @@ class Pool:
     def start(self) -> None:
         with Listener() as listener:
             worker = [sys.executable, __file__, str(listener.address)]
-            commands = [[*self.launcher, *worker]] if self.launcher else [worker] * WORLD
+            commands = [[*self.launcher, *worker]] if self.launcher else [worker] * self.size
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self.processes = [subprocess.Popen(each, env=environment, stdin=subprocess.DEVNULL) for each in commands]
-            self.pipes = [listener.accept() for _ in range(WORLD)]
+            self.pipes = [listener.accept() for _ in range(self.size)]
         if self.launcher:  # whose ranks have an order of their own
             self.pipes = [pipe for _, pipe in sorted(((pipe.recv(), pipe) for pipe in self.pipes), key=lambda x: x[0])]
 

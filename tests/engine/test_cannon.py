@@ -7,23 +7,21 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-import rank_pool
 from manyhands.engine.cannon import Cannon, moved
 from manyhands.errors import PlanError
 from manyhands.plan.layout import Layout, made, moves, taken
 from manyhands.plan.split import on
+from rank_pool import Pool
 
 # Rows, input and output features: even, uneven, fewer rows than ranks, fewer features, and tokens.
 SIZES = [((8,), 6, 4), ((10,), 7, 5), ((1,), 5, 3), ((6,), 1, 3), ((5, 3), 7, 4)]
 
 
 @pytest.fixture(scope="module")
-def nine() -> Iterator[rank_pool.Pool]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_pool, "WORLD", 9)
-        pool = rank_pool.Pool([])
-        yield pool
-        pool.stop()
+def nine() -> Iterator[Pool]:
+    pool = Pool([], 9)
+    yield pool
+    pool.stop()
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -44,7 +42,7 @@ def test_two_layers(pools: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
-def test_nine_ranks(nine: rank_pool.Pool, rows: tuple[int, ...], inputs: int, outputs: int) -> None:
+def test_nine_ranks(nine: Pool, rows: tuple[int, ...], inputs: int, outputs: int) -> None:
     nine.run("engine.cannon_cases:one_layer", "gloo", 9, rows, inputs, outputs, False)
     nine.run("engine.cannon_cases:two_layers", "gloo", 9)
 

@@ -46,10 +46,7 @@ def test_presets(pools: Any, model: str, plan: str, world: int) -> None:
 @pytest.fixture(scope="module")
 def eight() -> Iterator[Pool]:
     """As many ranks."""
-    pool = Pool([])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rank_pool.WORLD", 8)
-        pool.start()
+    pool = Pool([], 8)
     yield pool
     pool.stop()
 

@@ -37,7 +37,7 @@ class Boundary:
         self.coming = [
             self.post.begin(self._of(turn), lay.layout, want, lay, 1 + turn) for turn, lay in enumerate(self.turns)
         ]
-        self.back: list[Callable[[], Tensor]] = []
+        self.back: Callable[[], Tensor] = lambda: torch.zeros_like(self.own)
 
     def _of(self, turn: int) -> Tensor:
         """This rank's samples in a turn: all in its own, none in another's."""
@@ -52,16 +52,13 @@ class Boundary:
         lay = self.turns[turn]
         finish = self.post.begin(gradient, self.want, lay.layout, lay, 1 + turn, back=True)
         if self.post.rank in lay.layout.places:
-            self.back.append(finish)
+            self.back = finish
         else:
             finish()
 
     def backward(self, scale: float) -> None:
         """Let what came before go backward."""
-        for finish in self.back:  # one, of this rank's own turn
-            torch.autograd.backward(self.own, finish() * scale)
-        if not self.back:
-            torch.autograd.backward(self.own, torch.zeros_like(self.own))
+        torch.autograd.backward(self.own, self.back() * scale)
 
 
 class _Came(torch.autograd.Function):

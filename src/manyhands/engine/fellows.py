@@ -11,16 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from manyhands.engine.post import Post
 from manyhands.engine.team import Team
-from manyhands.plan.layout import sample_groups
+from manyhands.plan.layout import parameter_groups, sample_groups
 from manyhands.plan.split import Split
-
-
-def parameter_groups(split: Split) -> list[tuple[int, ...]]:
-    """Devices whose parts differ in their parameters alone, in the order of the parts."""
-    stride = split.reduction * split.copies
-    size = split.parameter * stride
-    starts = [begin + each for begin in range(0, split.parts, size) for each in range(stride)]
-    return [split.devices[start : start - start % stride + size : stride] for start in starts]
 
 
 @dataclass(frozen=True)

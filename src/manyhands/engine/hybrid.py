@@ -20,7 +20,7 @@ from manyhands.engine.apart import Later, defer
 from manyhands.engine.batchnorm import over_ranks
 from manyhands.engine.cut import Cut
 from manyhands.engine.exchange import Alone, Given
-from manyhands.engine.fellows import Groups, parameter_groups
+from manyhands.engine.fellows import Groups
 from manyhands.engine.logits import FEW, Classes, logits_of
 from manyhands.engine.part import Part, feature_dim, part_of, plain
 from manyhands.engine.piece import check
@@ -29,7 +29,7 @@ from manyhands.engine.replicated import Make
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.layout import Layout, Span, made, reduction_groups, sample_groups
+from manyhands.plan.layout import Layout, Span, made, parameter_groups, reduction_groups, sample_groups
 from manyhands.plan.partition import SUMMED, Grain, grains, takes, takes_all
 from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.schedule import stages_per_device
@@ -91,7 +91,6 @@ class Hybrid(Alone):
         mine = places.get(team.rank)
         self.voice = float(mine is not None and next(each for each in places if places[each] == mine) == team.rank)
         self.whole = 0  # samples of the batch that is worked on
-        self.in_turn = False  # an update is of some layers only
         self.input_layout = _rows_of(splits[0])
         self.sums: dict[Any, list[nn.Parameter]] = {}  # by group, in one order on all of its ranks
         for cut in self.cuts:
@@ -163,11 +162,11 @@ class Hybrid(Alone):
         own = layout.block(self.team.rank, output.lay.rows).columns
         return logits_of(plain(output), Classes(own, layout.columns[-1], self.scorers))
 
-    def update(self) -> None:
-        """By the gradients of this step; of a turn, those that have some."""
+    def update(self, *, some: bool = False) -> None:
+        """Let the weights learn; `some`: those alone that have a gradient by now, on all ranks the same."""
         self.post.finish()
         for group, parameters in self.sums.items():
-            self._add_up(group, [each for each in parameters if each.grad is not None or not self.in_turn])
+            self._add_up(group, [each for each in parameters if each.grad is not None or not some])
         if self.clip is not None:
             self._clip(self.clip)
         self.optimizer.step()

@@ -49,34 +49,27 @@ class PipelineStep:
 
     def _in_turns(self, batch: Batch) -> Tensor:
         """Layers by sample at once, layers by parameter for one rank's samples after the other (engine.boundary)."""
-        hybrid, whole = self.hybrid, len(batch[0])
+        hybrid, whole, learns = self.hybrid, len(batch[0]), self.boundary == "updates"
+
+        def share(rank: int) -> float:
+            """Of the batch whose mean is the loss: in a turn that learns, it is the turn's own."""
+            return hybrid.input_layout.span(rank, whole).size / whole if learns else 1.0
+
         hybrid.post.handover = handover = Handover(whole)
         losses = []
         for turn in range(self.trainee.team.world):
             handover.turn = turn
             loss = self.trainee.losses(batch)
-            own = hybrid.input_layout.span(turn, whole).size / whole
-            if self.boundary == "updates":
-                (loss / own).backward()  # type: ignore[no-untyped-call]
-                self._update_late_layers()
-            else:
-                loss.backward()  # type: ignore[no-untyped-call]
+            (loss / share(turn)).backward()  # type: ignore[no-untyped-call]
+            if learns:
+                hybrid.update(some=True)
+                hybrid.optimizer.zero_grad(set_to_none=True)
             losses.append(loss.detach())
-        scale = 1.0
-        if self.boundary == "updates":
-            scale = hybrid.input_layout.span(hybrid.team.rank, whole).size / whole
         for boundary in handover.boundaries.values():
-            boundary.backward(scale)
+            boundary.backward(share(hybrid.team.rank))
         hybrid.post.handover = None
         hybrid.update()
         return torch.stack(losses).sum() * hybrid.voice
-
-    def _update_late_layers(self) -> None:
-        """Let those learn that have gradients by now."""
-        self.hybrid.in_turn = True
-        self.hybrid.update()
-        self.hybrid.in_turn = False
-        self.trainee.optimizer.zero_grad(set_to_none=True)
 
     def _order(self, count: int) -> Sequence[Action]:
         """What this rank does."""

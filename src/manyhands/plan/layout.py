@@ -179,6 +179,14 @@ def sample_groups(split: Split) -> list[tuple[int, ...]]:
     return [split.devices[each::stride] for each in range(stride)]
 
 
+def parameter_groups(split: Split) -> list[tuple[int, ...]]:
+    """Devices whose parts differ in their parameters alone, in the order of the parts."""
+    stride = split.reduction * split.copies
+    size = split.parameter * stride
+    starts = [begin + each for begin in range(0, split.parts, size) for each in range(stride)]
+    return [split.devices[start : start - start % stride + size : stride] for start in starts]
+
+
 def reduction_groups(split: Split) -> list[tuple[int, ...]]:
     """Devices whose parts differ in what they reduce alone: they add up their results."""
     outer, stride = split.sample * split.parameter, split.copies

@@ -12,7 +12,7 @@ SAME = ("attention", "norm", "pool", "pointwise")  # those features alone (an at
 REDUCED = ("conv", "dense")  # may take some input features and add up
 # May take all input features, do a part of the work, and add up: rows of a table, heads with their projections.
 SUMMED = ("Embedding", "MultiheadAttention")
-LOCAL = "LocallyConnected2d"  # as a convolution: every input channel, with weights (positions, outputs, taps)
+LOCAL = "LocallyConnected2d"
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}  # of each hidden unit
 
 
@@ -41,7 +41,14 @@ def ways(layer: Layer, batch: int) -> Ways:
 
 def takes_all(layer: Layer) -> bool:
     """Whether each output feature needs every input feature."""
-    return layer.kind in ALL or layer.operation == LOCAL
+    return layer.kind in ALL or _is_local(layer)
+
+
+def _is_local(layer: Layer) -> bool:
+    """Whether it is ours, with weights (positions, outputs, taps): another's of that name may have them otherwise."""
+    channels = layer.output[1] if len(layer.output) == 4 else 0
+    shapes = [shape[1:2] if len(shape) == 3 else shape[:1] for shape in layer.weights]
+    return layer.operation == LOCAL and shapes == [(channels,)] * 2
 
 
 def _by_feature(layer: Layer) -> bool:
@@ -52,7 +59,7 @@ def _by_feature(layer: Layer) -> bool:
         return layer.groups == 1
     if layer.kind == "recurrent":
         return _hidden(layer) > 0
-    if layer.operation == LOCAL:
+    if _is_local(layer):
         return True
     # How weights of other layers belong to their features is not known.
     return layer.kind in ALL or (layer.kind in SAME and not layer.weights and not layer.frozen)

@@ -8,6 +8,7 @@ from typing import Any
 from manyhands.errors import PlanError, choices
 from manyhands.plan.axis import ALONE, Axis, check_axes, parse_axis
 from manyhands.plan.named import NamedSplit, named_tables, read_named, read_places
+from manyhands.plan.schedule import SCHEDULES
 
 # What an option may be: a tuple of words, or the smallest whole number.
 OPTIONS: dict[str, tuple[str, ...] | int] = {
@@ -26,7 +27,7 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
     "compress": ("none", "bf16", "fp16", "topk", "powersgd"),
     "shard": ("none", "optimizer", "full"),
     "microbatches": 1,
-    "schedule": ("gpipe", "1f1b", "interleaved", "zerobubble"),
+    "schedule": SCHEDULES,
     "balance": ("auto", "equal"),
     "recompute": ("on", "off"),
     "boundary": ("gather", "turns", "updates"),
