@@ -87,7 +87,7 @@ def test_lanes_and_rows_for_people(manyhands, tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["data:2", "--machine", "p100"], "unknown machine 'p100'"),
-        (["pipeline:2"], "plan pipeline:2 cannot be simulated on this machine yet"),
+        (["data:2,device=cuda"], "plan data:2 cannot be simulated on this machine yet"),
         (["data:4", "--devices", "2", *MACHINE], "plan data:4 needs 4 devices, --devices 2"),
         (["data:4", "--devices", "-1", *MACHINE], "--devices -1: at least 1 is needed"),
         (["gossip:4", *MACHINE], "plan gossip:4 cannot be simulated"),
