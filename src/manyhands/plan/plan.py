@@ -34,6 +34,10 @@ OPTIONS: dict[str, tuple[str, ...] | int] = {
     "consistency": ("sync", "async", "stale"),
     "staleness": 0,
     "every": 1,
+    "after": 0,
+    "average": ("mean", "elastic"),
+    "topology": ("ring", "exponential", "pairs"),
+    "adapt": ("on", "off"),
 }
 
 
@@ -49,9 +53,13 @@ USES: dict[str, tuple[str, ...]] = {
     "balance": ("pipeline",),
     "recompute": ("pipeline",),
     "boundary": ("owt",),
-    "consistency": ("data", "server", "local", "gossip"),
-    "staleness": ("data", "server", "gossip"),
+    "consistency": ("data", "server"),
+    "staleness": ("data", "server"),
     "every": ("local",),
+    "after": ("local",),
+    "average": ("local",),
+    "topology": ("gossip",),
+    "adapt": ("server",),
 }
 BY_RANK = ("cores", "loader_cores")  # lists of cores, which only a file can say
 
@@ -82,9 +90,13 @@ class Plan:
     balance: str | None = None
     recompute: str | None = None
     boundary: str | None = None  # of layers by sample and by parameter: all at once, in turns, learning in each turn
-    consistency: str | None = None
+    consistency: str | None = None  # async: no worker waits; stale: none is more than `staleness` steps ahead
     staleness: int | None = None
-    every: int | None = None
+    every: int | None = None  # steps from one averaging of weights to the next
+    after: int | None = None  # steps that average at each, before `every` holds
+    average: str | None = None  # elastic: workers and a centre draw each other
+    topology: str | None = None  # who meets whom in gossip
+    adapt: str | None = None  # a late gradient counts less
     layers: tuple[NamedSplit, ...] = ()  # splits of single layers, which only a file can say
     places: tuple[tuple[str, str], ...] = ()  # patterns of layers and their device, which only a file can say
 
