@@ -11,6 +11,7 @@ from manyhands.data.feed import Batches, share_of
 from manyhands.data.load import load
 from manyhands.engine.loop import total_steps
 from manyhands.errors import ConfigError, InputError, PlanError, choices
+from manyhands.machine import described
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar
@@ -116,7 +117,9 @@ def check(plan: Plan, config: Config, machine: str, target: float) -> Plan:
         value = getattr(plan, option)
         if value is not None and value not in allowed:
             raise PlanError(f"plan option {option}={value} cannot be simulated with --accuracy: leave it out")
-    if machine == "here" and plan.device == "cuda":
+    if machine != "here":
+        described.find(machine)  # an unknown one is refused
+    elif plan.device == "cuda":
         raise PlanError(f"plan {plan}: workers of this machine are timed on the CPU; leave device=cuda out")
     if name == "data" and plan.consistency == "async":
         raise PlanError(f"plan {plan}: consistency=async needs servers; say server:{plan.world}+1,consistency=async")

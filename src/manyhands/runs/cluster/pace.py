@@ -24,6 +24,7 @@ from manyhands.runs.simulated import Simulator
 from manyhands.simulate.pace import Pace, all_reduce, between
 
 FLOAT = 4  # bytes
+MOST_RANKS = 8  # that are started to time their sum, where there are fewer cores
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ def _measured(wanted: Wanted) -> tuple[Plan, Pace]:
         # Every worker puts its gradient where all can read it, and adds up all of them by itself.
         times |= {"publish": profile.copy, "apply": update + wanted.workers * profile.copy}
     elif wanted.workers > 1:
-        summed = 1e9 * known_links(backend, wanted.workers, computer).gradients.seconds(size)
+        started = min(wanted.workers, max(cores, MOST_RANKS))
+        summed = 1e9 * known_links(backend, started, computer).gradients.seconds(size) * wanted.workers / started
         shared = backend == "shm" and plan.axes[0].name == "data"  # each updates its part of the weights
         times |= {"reduce": round(summed) + profile.copy, "apply": update // (wanted.workers if shared else 1)}
     return bound, wanted.of(compute, **times)
