@@ -36,6 +36,7 @@ def test_names_that_the_command_line_promises() -> None:
     promised = """
         model.width model.depth model.dropout model.activation optim.name optim.lr train.max_steps train.restarts
         data.size data.target checkpoint.every_steps loader.workers cpu.affinity
+        fault.slow_rank fault.slow_steps
     """
     assert set(promised.split()) <= set(keys(Config()))
 

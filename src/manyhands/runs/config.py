@@ -12,6 +12,7 @@ from manyhands.data.dataset import DataOptions
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions
+from manyhands.plan import fault
 
 MOST_SEED = 2**31 - 1
 MOST_SECONDS = 1e6  # of a time-out: 11 days, and torch can count them
@@ -80,6 +81,20 @@ class CpuConfig:
 
 
 @dataclass(frozen=True)
+class FaultConfig:
+    """Workers that are slowed on purpose; plan.fault reads them."""
+
+    slow_rank: str | None = None  # "1:3x": rank 1 takes 3 times as long for each step
+    slow_steps: str | None = None  # "0.1:10x": one step in ten, drawn by seed, takes 10 times as long
+
+    def __post_init__(self) -> None:
+        self.read()
+
+    def read(self) -> fault.Fault:
+        return fault.read(self.slow_rank, self.slow_steps)
+
+
+@dataclass(frozen=True)
 class LogConfig:
     """What is written beside metrics.jsonl while it trains."""
 
@@ -97,6 +112,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     cpu: CpuConfig = field(default_factory=CpuConfig)
+    fault: FaultConfig = field(default_factory=FaultConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
