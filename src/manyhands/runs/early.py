@@ -4,14 +4,16 @@ import platform
 from dataclasses import replace
 
 from manyhands.comm.rank import Place, is_pinned
-from manyhands.errors import PlanError
+from manyhands.errors import ConfigError, PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
+from manyhands.plan.consistency import EVERY, STALENESS
+from manyhands.plan.fault import Fault
 from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
 
-RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt")
+RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "local")
 # What plans that cut layers do not do yet: options, and the values that they have then.
 CUT: dict[str, tuple[str, ...]] = {
     "shard": ("none",),
@@ -20,6 +22,8 @@ CUT: dict[str, tuple[str, ...]] = {
     "capture": ("off",),
     "device": ("cpu",),
 }
+# The same for plans whose ranks do not keep step.
+APART: dict[str, tuple[str, ...]] = {"shard": ("none",), "compress": ("none",), "capture": ("off",)}
 
 
 def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
@@ -40,8 +44,8 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         )
     if plan.places:
         plan = _check_places(plan, machine)
-    if plan.consistency not in (None, "sync") or plan.staleness is not None:
-        raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
+    plan = _check_apart(plan)
+    _check_fault(plan, config)
     if plan.backward not in (None, "whole"):
         if plan.compile == "on":
             raise PlanError(f"plan {plan}: a compiled backward pass is one piece; say compile=off or backward=whole")
@@ -73,11 +77,50 @@ def _check_cut(plan: Plan) -> Plan:
     if devices_of(plan) > plan.world:
         last = devices_of(plan) - 1
         raise PlanError(f"plan {plan.name}: [[layers]] name device {last}, there are {plan.world} ranks, from 0 on")
-    for option, allowed in CUT.items():
+    _refuse(plan, CUT)
+    return plan.with_defaults(compile="off", capture="off")
+
+
+def _refuse(plan: Plan, options: dict[str, tuple[str, ...]]) -> None:
+    for option, allowed in options.items():
         value = getattr(plan, option)
         if value is not None and value not in allowed:
             raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
-    return plan.with_defaults(compile="off", capture="off")
+
+
+def _check_apart(plan: Plan) -> Plan:
+    """Bind what is open of plans whose ranks have weights of their own age, and refuse what does not go with them."""
+    if plan.staleness is not None and plan.consistency != "stale":
+        raise PlanError(
+            f"plan {plan}: staleness={plan.staleness} is for consistency=stale: say that too, or leave it out"
+        )
+    if plan.axes[0].name == "data" and plan.consistency == "async":
+        raise PlanError(
+            f"plan {plan}: ranks that wait for nobody need a server: say server:{plan.world}+1,consistency=async"
+        )
+    if plan.axes[0].name == "local":
+        plan = plan.with_defaults(every=EVERY, after=0, average="mean")
+    elif plan.consistency == "stale":
+        plan = plan.with_defaults(staleness=STALENESS)
+    else:
+        return plan
+    if plan.cuts_layers:
+        raise PlanError(f"plan {plan}: layers in parts keep step; leave consistency=stale out, or say data:N alone")
+    _refuse(plan, APART)
+    return plan
+
+
+def _check_fault(plan: Plan, config: Config) -> None:
+    """Refuse to slow a rank that is not there, or whose steps do not let themselves be slowed."""
+    fault = config.fault.read()
+    if fault == Fault():
+        return
+    if not plan.has_ranks:
+        raise ConfigError(f"fault.slow_rank and fault.slow_steps need ranks, plan {plan.name} has none: say data:N")
+    if plan.cuts_layers or plan.capture == "on":
+        why = "plans that cut layers" if plan.cuts_layers else "captured steps (capture=on)"
+        raise ConfigError(f"fault.slow_rank and fault.slow_steps do not slow {why}: say data:N,capture=off")
+    fault.check(plan.world)
 
 
 def _check_places(plan: Plan, machine: Machine) -> Plan:
