@@ -6,7 +6,7 @@ usage: consistency.py bound | speed  [--repeats R] [--steps S] [--epochs E]
 bound: 4 workers, steps that are slow at random, on every backend and for several bounds: the staleness of each step.
 speed: one of 4 workers 3 times slower for good, then one step in ten 10 times slower, under each plan in turn: samples
 a second, the accuracy after equally many samples, and the seconds of training after which a validation first saw 98 %.
-Every training is a process of its own; ratios are those of the same turn. Workers share cores where there are fewer.
+Every training is a process of its own; ratios are those of the same turn.
 """
 
 import argparse
@@ -18,8 +18,6 @@ from pathlib import Path
 
 from bench import Result, heading, output_of, ratio, spread
 
-from manyhands.machine.detect import detect
-from manyhands.plan.words import parse
 from manyhands.runs import store
 
 WORKERS, STALENESS, GOAL = 4, 4, 0.98
@@ -37,13 +35,10 @@ REST = "device=cpu,precision=fp32,layout=contiguous,compile=off"
 
 def train(model: str, data: str, plan: str, fault: str, *arguments: object) -> Result:
     """The result of a training, and when its validation first saw the goal."""
-    words, cores = f"{plan},{REST}", sorted(core.id for core in detect().cores)
-    ranks = ";".join(str(cores[rank % len(cores)]) for rank in range(parse(words).world))
-    settings = ("--set", f"fault.{fault}", "--set", f"cpu.affinity={ranks}")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = (sys.executable, "-m", "manyhands", "train", model, "--data", data, "--plan", words)
-        result = output_of((*command, *settings, *arguments, "--out", out, "--json", "--quiet"))
+        command = (sys.executable, "-m", "manyhands", "train", model, "--data", data, "--plan", f"{plan},{REST}")
+        result = output_of((*command, "--set", f"fault.{fault}", *arguments, "--out", out, "--json", "--quiet"))
         reached = [
             float(each["train_seconds"]) for each in store.load(out).metrics() if each.get("val_accuracy", 0.0) >= GOAL
         ]

@@ -24,7 +24,7 @@ def curve(folder: Path) -> list[tuple[int, float]]:
     ("words", "setting"),
     [
         ("local:2", "fault.slow_steps=0.1:3x"),
-        ("local:3,every=4,average=elastic", "cpu.affinity=0;1;0"),
+        ("local:3,every=4,average=elastic", "train.clip=1"),
         ("data:2,consistency=stale,staleness=2", "fault.slow_rank=1:3x"),
     ],
 )

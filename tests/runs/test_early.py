@@ -64,7 +64,7 @@ def test_what_cannot_be_slowed_is_refused(words: str, fault: str, told: str) -> 
     [
         ("local:2", {"every": 8, "after": 0, "average": "mean"}),
         ("local:2,every=3,after=9,average=elastic", {"every": 3, "after": 9, "average": "elastic"}),
-        ("data:2,consistency=stale", {"staleness": 1}),
+        ("data:2,consistency=stale", {"staleness": 4}),
         ("data:2,consistency=stale,staleness=0", {"staleness": 0}),
     ],
 )

@@ -93,7 +93,11 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("seconds", _seconds(result.get("seconds") or {})),
         ("peak memory, MB", output.number(result.get("peak_memory_mb"))),
     ]
-    return [*rows, ("gradients sent a step", output.sent(result))] if result.get("sent_bytes_per_step") else rows
+    if result.get("sent_bytes_per_step"):
+        rows.append(("gradients sent a step", output.sent(result)))
+    if stale := result.get("staleness"):
+        rows.append(("staleness", f"{stale['mean']:.2f} updates, at most {stale['max']}"))
+    return rows
 
 
 def _seconds(seconds: dict[str, float]) -> str:

@@ -25,7 +25,7 @@ from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.pipeline import PipelineStep
 from manyhands.engine.placement import place
 from manyhands.engine.slow import slow_down
-from manyhands.engine.step import EagerStep, Step, Trainee, compiles_update, make_step
+from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError, PlanError
 from manyhands.graph.fuse import fuse
@@ -36,7 +36,7 @@ from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.runs import store
-from manyhands.runs.config import Config, FaultConfig, ModelConfig
+from manyhands.runs.config import Config, ModelConfig
 
 
 @dataclass
@@ -105,7 +105,7 @@ def assemble(
     if isinstance(trainee.exchange, Hybrid):
         number = plan.microbatches or config.train.accumulate
         step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
-    if isinstance(step, EagerStep) and config.fault != FaultConfig() and plan.world == team.world:
+    if plan.has_ranks and plan.world == team.world:
         slow_down(step, config.fault.read(), team.rank, config.train.seed)
     return Job(
         trainee=trainee,

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _train(
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
-        job = assemble(config, plan, dataset, team, say)
+        job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
         position = _begin(run, config, job, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
         found = 0.0 if position.seconds else _searched(run)  # a session before has counted it
@@ -109,8 +109,12 @@ def _train(
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
         )
         say(f"plan {plan}")
+    others: dict[str, Any] = {}
     with metrics_of(run, config, team.leads, first) as metrics:
-        outcome = _loop(run, config, plan, job, clock, position, metrics)
+        if plan.is_conducted:
+            outcome, others = _conduct(run, config, plan, job, clock, position, metrics)
+        else:
+            outcome = _loop(run, config, plan, job, clock, position, metrics)
         with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
         metrics.tested(outcome.steps, score)
@@ -142,6 +146,7 @@ def _train(
         "peak_memory_mb_of_ranks": peaks,
         **_sent(job, outcome.steps - first),
         "staleness": _staleness([seen for _, seen in told if seen]),
+        **others,
     }
 
 
@@ -212,6 +217,24 @@ def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
     if team.leads:
         store.cut_metrics(run, position.step if path else -1)
     return position
+
+
+def _conduct(
+    run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
+) -> tuple[Outcome, dict[str, Any]]:
+    """The loop, with steps that workers carry out; and what the result says of them."""
+    from manyhands.runs.conducted import conducted  # as few plans need it
+
+    with ExitStack() as stack:
+        with clock.phase("setup", "workers"):
+            led, conductor = stack.enter_context(conducted(run, config, plan, job, position))
+        outcome = _loop(run, config, plan, led, clock, position, metrics)
+        peaks = [each["peak_memory_mb"] for each in conductor.end() if "peak_memory_mb" in each]
+        return outcome, {
+            "peak_memory_mb": max(peaks),
+            "peak_memory_mb_of_ranks": peaks,
+            "staleness": _staleness([conductor.late]),
+        }
 
 
 def _loop(
