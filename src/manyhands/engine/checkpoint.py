@@ -125,8 +125,8 @@ def restore(path: Path, trainee: Trainee) -> Position:
     state = json.loads((path / "state.json").read_text())
     trainee.exchange.load_weights(load_model(path))
     tensors = load_file(path / TENSORS[1])
-    _set_rank(tensors, trainee)
     trainee.exchange.load_state(_nested(tensors, state["optimizer"]))
+    _set_rank(tensors, trainee)  # last: a rank may have an optimizer of its own
     trainee.team.meet()
     return Position(**state["position"])
 
@@ -170,7 +170,7 @@ def _nested(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_rank(trainee: Trainee) -> dict[str, Tensor]:
-    """What differs between ranks: random states, for dropout goes its own way on each, and what compression owes."""
+    """What differs between ranks: random states, for dropout goes its own way on each, and what each has alone."""
     rank = trainee.team.rank
     mine = {f"random.cpu.{rank}": torch.get_rng_state()}
     if torch.cuda.is_available():

@@ -14,8 +14,11 @@ ALIGNED = 64  # elements: every parameter begins on a cache line of its own
 class Flat:
     """Where each parameter lies in a row."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:
+        """`buffers`: running statistics lie behind the parameters."""
+        self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if buffers:
+            self.parameters += [buffer for buffer in model.buffers() if buffer.is_floating_point()]
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) > 1:
             raise ModelError(f"parameters of several types ({', '.join(map(str, dtypes))}) cannot share memory yet")

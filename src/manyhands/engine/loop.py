@@ -119,34 +119,47 @@ class Loop:
             position.batch += 1
             self.pending.append((position.step, share.whole, rate, loss))
             if self._flush_due():
-                self._flush()
+                self._flush(settled=self._at_edge())
             self._write(RECORDS_A_STEP)
             if every and position.step % every == 0 and position.batch < len(self.trainee.feed):
-                self._flush()
+                self._flush(settled=True)
                 self._write()
                 self._save(best=False)
             if position.step == self.total:
                 break
-        self._flush()
+        self._flush(settled=True)
         self._write()
         if position.batch == len(self.trainee.feed):
             position.epoch, position.batch = position.epoch + 1, 0
 
+    def _at_edge(self) -> bool:
+        """Whether what comes next is timed apart."""
+        return self.position.step in (self.first + self.slow_first, self.steady_from)
+
     def _flush_due(self) -> bool:
-        edge = self.position.step in (self.first + self.slow_first, self.steady_from)
+        edge = self._at_edge()
         if self.trainee.team.world > 1:  # by count, since all ranks must do it at the same step
-            return edge or self.position.step % FLUSH_STEPS == 0
+            return edge or (len(self.pending) >= FLUSH_STEPS and self.trainee.exchange.met)
         if self.trainee.device.type == "cpu":
             return True
         return edge or time.perf_counter_ns() - self.flushed > FLUSH_SECONDS * 1e9
 
-    def _flush(self) -> None:
-        """Fetch the losses that wait on the device, account for their time, stop at the first that is not finite."""
+    def _flush(self, settled: bool) -> None:
+        """Fetch the losses that are known, account for their time, stop at the first that is not finite.
+
+        `settled`: all of them, with what is still under way between ranks.
+        """
+        if settled:
+            self.trainee.exchange.settle()
         if not self.pending:
             return
-        steps, samples, rates, tensors = zip(*self.pending, strict=True)
-        self.pending = []
-        losses = self.trainee.team.sum(torch.stack(tensors)).tolist()
+        losses = self.trainee.exchange.losses()
+        if losses is None:
+            losses = self.trainee.team.sum(torch.stack([loss for *_, loss in self.pending])).tolist()
+        known, self.pending = self.pending[: len(losses)], self.pending[len(losses) :]
+        if not known:
+            return
+        steps, samples, rates, _ = zip(*known, strict=True)
         now = time.perf_counter_ns()
         seconds, count = (now - self.flushed) / 1e9, len(steps)
         slow = steps[-1] <= self.first + self.slow_first

@@ -119,8 +119,10 @@ class EagerStep:
             with trainee.exchange.alone():
                 losses.append(self._backward(part, samples, whole))
         losses.append(self._backward(*last, whole))
+        loss = torch.stack(losses).sum() if first else losses[0]
+        trainee.exchange.hear(loss)
         trainee.exchange.update()
-        return torch.stack(losses).sum() if first else losses[0]
+        return loss
 
     def _backward(self, batch: Batch, samples: int, share: Share) -> Tensor:
         """Each part weighs by its samples, so that the sum is the mean over the whole batch of all ranks."""

@@ -9,6 +9,8 @@ gossip   the same, but after each step two of them meet, and both go on with the
 
 import numpy as np
 
+EVERY, STALENESS = 8, 4  # where a plan does not say
+
 
 def ready(clock: int, complete: int, staleness: int) -> bool:
     """Whether a worker may begin step `clock` when so many steps are complete and applied."""

@@ -161,6 +161,11 @@ class Plan:
         """Whether it is a reference point that runs with PyTorch's defaults."""
         return self.axes[0].name in ("plain", "ddp")
 
+    @property
+    def keeps_step(self) -> bool:
+        """Whether ranks compute every step on the same weights: batch norm may span them."""
+        return self.axes[0].name != "local" and (self.consistency != "stale" or self.staleness == 0)
+
     def said(self) -> dict[str, Any]:
         """The options that have a value."""
         return {

@@ -89,14 +89,3 @@ class Tickets:
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, ...]]:
         for _ in range(start, len(self.feed)):
             yield (torch.empty(0),)
-
-
-def staleness_of(conductor: Conductor) -> dict[str, Any] | None:
-    """How many updates had overtaken gradients: mean, most, and how often each number."""
-    if not (count := conductor.late.total()):
-        return None
-    return {
-        "mean": sum(late * number for late, number in conductor.late.items()) / count,
-        "max": max(conductor.late),
-        "histogram": {str(late): conductor.late[late] for late in sorted(conductor.late)},
-    }

@@ -4,15 +4,16 @@ import platform
 from dataclasses import replace
 
 from manyhands.comm.rank import Place, is_pinned
-from manyhands.errors import PlanError
+from manyhands.errors import ConfigError, PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
+from manyhands.plan.consistency import EVERY, STALENESS
+from manyhands.plan.fault import Fault
 from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
 
-RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "gossip")
-STALENESS = 4  # steps that a worker may be ahead, where it is not said
+RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")
 # What plans that cut layers do not do yet: options, and the values that they have then.
 CUT: dict[str, tuple[str, ...]] = {
     "shard": ("none",),
@@ -21,6 +22,8 @@ CUT: dict[str, tuple[str, ...]] = {
     "capture": ("off",),
     "device": ("cpu",),
 }
+# The same for ranks whose weights are not all alike.
+LOOSE: dict[str, tuple[str, ...]] = {"shard": ("none",), "compress": ("none",), "capture": ("off",)}
 
 
 def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
@@ -41,10 +44,8 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         )
     if plan.places:
         plan = _check_places(plan, machine)
-    if plan.is_conducted:
-        plan = _check_conducted(plan, config, here)
-    elif plan.consistency not in (None, "sync") or plan.staleness is not None:
-        raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
+    plan = _check_conducted(plan, config, here) if plan.is_conducted else _check_loose(plan)
+    _check_fault(plan, config)
     if plan.backward not in (None, "whole"):
         if plan.compile == "on":
             raise PlanError(f"plan {plan}: a compiled backward pass is one piece; say compile=off or backward=whole")
@@ -87,10 +88,7 @@ def _check_conducted(plan: Plan, config: Config, here: Place | None) -> Plan:
     """Refuse what cannot be done where processes do not keep step, and say what is left open about it."""
     if here is not None:
         raise PlanError(f"plan {plan.name} starts its processes itself: start manyhands alone, without a launcher")
-    for option, allowed in APART.items():
-        value = getattr(plan, option)
-        if value is not None and value not in allowed:
-            raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
+    _refuse(plan, APART)
     plan = plan.with_defaults(device="cpu", capture="off")
     if plan.axes[0].name == "gossip":
         return plan.with_defaults(topology="ring")
@@ -116,11 +114,50 @@ def _check_cut(plan: Plan) -> Plan:
     if devices_of(plan) > plan.world:
         last = devices_of(plan) - 1
         raise PlanError(f"plan {plan.name}: [[layers]] name device {last}, there are {plan.world} ranks, from 0 on")
-    for option, allowed in CUT.items():
+    _refuse(plan, CUT)
+    return plan.with_defaults(compile="off", capture="off")
+
+
+def _refuse(plan: Plan, options: dict[str, tuple[str, ...]]) -> None:
+    for option, allowed in options.items():
         value = getattr(plan, option)
         if value is not None and value not in allowed:
             raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
-    return plan.with_defaults(compile="off", capture="off")
+
+
+def _check_loose(plan: Plan) -> Plan:
+    """Bind what is open of plans whose ranks have weights of their own age, and refuse what does not go with them."""
+    if plan.staleness is not None and plan.consistency != "stale":
+        raise PlanError(
+            f"plan {plan}: staleness={plan.staleness} is for consistency=stale: say that too, or leave it out"
+        )
+    if plan.axes[0].name == "data" and plan.consistency == "async":
+        raise PlanError(
+            f"plan {plan}: ranks that wait for nobody need a server: say server:{plan.world}+1,consistency=async"
+        )
+    if plan.axes[0].name == "local":
+        plan = plan.with_defaults(every=EVERY, after=0, average="mean")
+    elif plan.consistency == "stale":
+        plan = plan.with_defaults(staleness=STALENESS)
+    else:
+        return plan
+    if plan.cuts_layers:
+        raise PlanError(f"plan {plan}: layers in parts keep step; leave consistency=stale out, or say data:N alone")
+    _refuse(plan, LOOSE)
+    return plan
+
+
+def _check_fault(plan: Plan, config: Config) -> None:
+    """Refuse to slow a rank that is not there, or whose steps do not let themselves be slowed."""
+    fault = config.fault.read()
+    if fault == Fault():
+        return
+    if not plan.has_ranks:
+        raise ConfigError(f"fault.slow_rank and fault.slow_steps need ranks, plan {plan.name} has none: say data:N")
+    if plan.cuts_layers or plan.capture == "on":
+        why = "plans that cut layers" if plan.cuts_layers else "captured steps (capture=on)"
+        raise ConfigError(f"fault.slow_rank and fault.slow_steps do not slow {why}: say data:N,capture=off")
+    fault.check(plan.hands)
 
 
 def _check_places(plan: Plan, machine: Machine) -> Plan:

@@ -66,12 +66,14 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     from manyhands.engine.flat import state_of
     from manyhands.engine.gossip import Gossip
     from manyhands.engine.pushing import Pushing
+    from manyhands.engine.slow import slow_down
     from manyhands.engine.worker import Worker, buffers_of
     from manyhands.runs.job import assemble
     from manyhands.runs.training import RANK_SEEDS
 
     dataset = load(config.data.name, config.data)
     job = assemble(config, plan.alone(), dataset)
+    slow_down(job.step, config.fault.read(), rank, config.train.seed)
     torch.manual_seed(config.train.seed + RANK_SEEDS * rank)
     trainee, clip, word, workers = job.trainee, config.train.clip, os.environ[WORD], plan.axes[0].degree
     exchange: Gossip | Pushing

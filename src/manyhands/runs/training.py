@@ -1,6 +1,7 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ def _train(
         with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
         metrics.tested(outcome.steps, score)
-    peaks = team.gathered(peak_memory_mb(clock.device))
+    told = team.gathered((peak_memory_mb(clock.device), job.trainee.exchange.staleness()))
+    peaks = [peak for peak, _ in told]
     if not team.leads:
         return {}
     with clock.phase("layers"):
@@ -143,7 +145,7 @@ def _train(
         "peak_memory_mb": max(peaks),
         "peak_memory_mb_of_ranks": peaks,
         **_sent(job, outcome.steps - first),
-        "staleness": None,
+        "staleness": _staleness([seen for _, seen in told if seen]),
         **others,
     }
 
@@ -160,6 +162,18 @@ def _sent(job: Job, steps: int) -> dict[str, Any]:
     if sent is None or not sent[0]:
         return {"sent_bytes_per_step": None, "compression_ratio": None}
     return {"sent_bytes_per_step": round(sent[0] / steps), "compression_ratio": sent[1] / sent[0]}
+
+
+def _staleness(seen: list[dict[int, int]]) -> dict[str, Any] | None:
+    """How many updates the weights lacked on which gradients were computed, over the steps of all ranks."""
+    histogram = sum(map(Counter, seen), Counter[int]())
+    if not (steps := histogram.total()):
+        return None
+    return {
+        "mean": sum(late * number for late, number in histogram.items()) / steps,
+        "max": max(histogram),
+        "histogram": {str(late): histogram[late] for late in sorted(histogram)},
+    }
 
 
 def _layers(job: Job, plan: Plan) -> list[LayerTime]:
@@ -209,7 +223,7 @@ def _conduct(
     run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
 ) -> tuple[Outcome, dict[str, Any]]:
     """The loop, with steps that workers carry out; and what the result says of them."""
-    from manyhands.runs.conducted import conducted, staleness_of  # as few plans need it
+    from manyhands.runs.conducted import conducted  # as few plans need it
 
     with ExitStack() as stack:
         with clock.phase("setup", "workers"):
@@ -219,7 +233,7 @@ def _conduct(
         return outcome, {
             "peak_memory_mb": max(peaks),
             "peak_memory_mb_of_ranks": peaks,
-            "staleness": staleness_of(conductor),
+            "staleness": _staleness([conductor.late]),
         }
 
 
