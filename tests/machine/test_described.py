@@ -61,10 +61,12 @@ def test_little_is_needed(tmp_path: Path) -> None:
 
 def test_more_may_be_said(tmp_path: Path) -> None:
     head = 'name = "ours"\ndevices = 6\ncollectives = "direct"\noverlap = false\nlate = true\n'
+    head += "speeds = [1, 0.5]\njitter = 0.1\n"
     more = "efficiency = { conv = 0.6 }\nhalf_batch = 8\n"
     cluster = read(tmp_path, head + ACCELERATOR + more + LEVEL + LEVEL.replace("devices = 1", "devices = 3"))
     assert (cluster.name, cluster.devices, cluster.collectives) == ("ours", 6, "direct")
     assert (cluster.overlap, cluster.late) == (False, True)
+    assert (cluster.speeds, cluster.jitter) == ((1.0, 0.5), 0.1)
     assert (cluster.accelerator.efficiency, cluster.accelerator.half_batch) == ({"conv": 0.6}, 8.0)
     assert [level.devices for level in cluster.levels] == [1, 3]
 
@@ -79,6 +81,9 @@ def test_kinds_are_those_of_layers() -> None:
         ("devices = 0\n" + LEAST, "devices is 0: a whole number, from 1 to 65536, is needed"),
         ('collectives = "tree"\n' + LEAST, "collectives is 'tree'"),
         ("overlap = 1\n" + LEAST, "overlap is 1: true or false is needed"),
+        ("speeds = [1, 0]\n" + LEAST, "speeds is [1, 0]: a list of numbers above zero"),
+        ("speeds = 2\n" + LEAST, "speeds is 2: a list of numbers above zero"),
+        ("jitter = -1\n" + LEAST, "jitter is -1: a number, zero or above, is needed"),
         ("colour = 1\n" + LEAST, "unknown field 'colour'"),
         ('cpu = "Xeon"\ncores = 16\nmemory_gb = 128\n', "has no [accelerator]"),
         ("accelerator = 3\n" + LEVEL, "accelerator is 3: a table of fields is needed"),

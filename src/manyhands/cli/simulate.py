@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from manyhands.cli import options, output
+from manyhands.cli.accuracy import Accuracy, Target, show_accuracy
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
 from manyhands.report.scaling import scaling
@@ -34,13 +35,35 @@ def simulate(
         str | None, typer.Option("--sweep", help="devices=1,2,4,8: a row for each; the plan's degree follows.")
     ] = None,
     trace: Annotated[Path | None, typer.Option("--trace", help="A file for the timeline, as a Chrome trace.")] = None,
+    accuracy: Accuracy = False,
+    epochs: options.Epochs = None,
+    seed: options.Seed = None,
+    target: Target = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Predict a plan's step on a machine that you may not have: speed, memory, where devices wait."""
+    """Predict a plan's step on a machine that you may not have: speed, memory, where devices wait.
+
+    With --accuracy a whole training of workers that may each have weights of another age: how fast, and how accurate.
+    """
     output.set_output(as_json, quiet)
+    trained = {"--epochs": epochs, "--seed": seed, "--target": target}
+    predicted = {
+        "--devices": devices,
+        "--batch-per-device": batch_per_device or None,
+        "--one-device-ms": one_device_ms,
+        "--sweep": sweep,
+        "--trace": trace,
+    }
+    for name, value in (predicted if accuracy else trained).items():
+        if value is not None:
+            raise InputError(f"{name} {'does not go with' if accuracy else 'is for'} --accuracy: leave it out")
+    if accuracy:
+        order = options.make_config(model, data, epochs, batch_size, seed, settings, config)
+        show_accuracy(order, plan, machine, target)
+        return
     numbers = read_sweep(sweep) if sweep is not None else []
     if numbers and (trace or devices):
         raise InputError(f"--sweep {sweep} does not go with {'--trace' if trace else '--devices'}: leave one out")

@@ -95,7 +95,11 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if (averaged := result.get("averaged_test_accuracy")) is not None:
         rows.insert(2, ("test accuracy, averaged weights", output.percent(averaged)))
-    return [*rows, ("gradients sent a step", output.sent(result))] if result.get("sent_bytes_per_step") else rows
+    if result.get("sent_bytes_per_step"):
+        rows.append(("gradients sent a step", output.sent(result)))
+    if stale := result.get("staleness"):
+        rows.append(("staleness", f"{stale['mean']:.2f} updates, at most {stale['max']}"))
+    return rows
 
 
 def _seconds(seconds: dict[str, float]) -> str:

@@ -44,6 +44,9 @@ class Cluster:
     overlap: bool = True  # transfers go on while devices compute
     late: bool = False  # gradients are reduced when the backward pass is over
     name: str = ""  # for people
+    # Of the virtual cluster alone; a predicted step is that of devices which are all alike.
+    speeds: tuple[float, ...] = ()  # of the devices, relative, again and again where there are more
+    jitter: float = 0.0  # standard deviation of a step's time over its mean
 
     def __post_init__(self) -> None:
         sizes = [level.devices for level in self.levels]

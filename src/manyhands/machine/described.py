@@ -4,6 +4,8 @@ name = "p100x4-ib"
 devices = 4               # as many as are taken where nobody says how many
 collectives = "ring"      # or direct: each sends to each
 overlap = true            # transfers go on while devices compute
+speeds = [1, 1, 1, 0.5]   # of uneven devices, relative; and
+jitter = 0.1              # how much a step's time varies, over its mean: both for `simulate --accuracy`
 
 [accelerator]
 name = "P100"
@@ -28,7 +30,7 @@ from pathlib import Path
 from manyhands.errors import MachineError, choices
 from manyhands.files import read_toml
 from manyhands.machine.cluster import COLLECTIVES, Accelerator, Cluster, Level
-from manyhands.machine.fields import Fields
+from manyhands.machine.fields import MOST, Fields
 
 GB = 2**30  # of memory
 PRECISIONS = ("fp32", "bf16")
@@ -74,9 +76,11 @@ def _cluster(fields: Fields, path: Path) -> Cluster:
     overlap, late = _flag(fields, "overlap", True), _flag(fields, "late", False)
     accelerator = _accelerator(_section(fields, "accelerator"))
     levels = tuple(map(_level, fields.entries("levels")))
+    speeds = _speeds(fields)
+    jitter = fields.number("jitter", zero=True) if fields.get("jitter", 0) else 0.0
     fields.finish()
     try:
-        return Cluster(devices, accelerator, levels, collectives, overlap, late, name)
+        return Cluster(devices, accelerator, levels, collectives, overlap, late, name, speeds, jitter)
     except MachineError as error:
         raise MachineError(f"{path}: {error}") from None
 
@@ -110,6 +114,15 @@ def _level(fields: Fields) -> Level:
     )
     fields.finish()
     return level
+
+
+def _speeds(fields: Fields) -> tuple[float, ...]:
+    given = fields.get("speeds", [])
+    if not isinstance(given, list) or not all(
+        isinstance(each, int | float) and not isinstance(each, bool) and 0 < each <= MOST for each in given
+    ):
+        raise fields.refuse("speeds", given, "a list of numbers above zero such as [1, 1, 0.5]")
+    return tuple(map(float, given))
 
 
 def _flag(fields: Fields, key: str, default: bool) -> bool:

@@ -51,6 +51,10 @@ def bind(
     measure_fed: Measure = measure_fed,
 ) -> tuple[Plan, list[Told]]:
     """The plan with no open option, and the trials that chose it."""
+    if plan.is_conducted:
+        share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.hands)})
+        bound, told = bind(plan.alone().with_defaults(compile="off"), share, dataset, machine, measure, measure_fed)
+        return replace(plan, **bound.said()), told
     # A rank's share of the batch is what its step works on.
     share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world)})
     bound, told = _bind_step(plan.with_defaults(workers=0), share, dataset, machine, measure)

@@ -11,7 +11,8 @@ from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
 
-RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt")
+RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "gossip")
+STALENESS = 4  # steps that a worker may be ahead, where it is not said
 # What plans that cut layers do not do yet: options, and the values that they have then.
 CUT: dict[str, tuple[str, ...]] = {
     "shard": ("none",),
@@ -41,7 +42,9 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         )
     if plan.places:
         plan = _check_places(plan, machine)
-    if plan.consistency not in (None, "sync") or plan.staleness is not None:
+    if plan.is_conducted:
+        plan = _check_conducted(plan, config, here)
+    elif plan.consistency not in (None, "sync") or plan.staleness is not None:
         raise PlanError(f"plan {plan} cannot run yet: the engine keeps ranks in step; leave consistency, staleness out")
     if plan.backward not in (None, "whole"):
         if plan.compile == "on":
@@ -56,6 +59,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         plan = plan.with_defaults(workers=config.loader.workers)
     if plan.has_ranks:
         _check_ranks(plan, config, machine, here)
+    if plan.has_ranks and not plan.is_conducted:
         plan = plan.with_defaults(backend=_backend(plan, here))
         _check_backend(plan)
     plan = _pinned(plan, config, machine, here)
@@ -64,6 +68,8 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         threads = 1 if plan.has_ranks and plan.world > 1 else None
         return plan.with_defaults(allocator="default", threads=threads)
     cores = min(map(len, plan.cores)) if plan.cores else machine.physical_cores
+    if plan.has_ranks and plan.hands > len(machine.cores):  # they share all cores
+        cores = 1
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
 
 
@@ -77,6 +83,43 @@ def _check_average(plan: Plan, config: Config) -> None:
             f"train.{key}={value} does not go with plan {plan.name}, whose workers have other weights than each other: "
             "leave it out, or use serial, data:N or another plan in step"
         )
+
+
+# What processes that keep no step do not do yet: options, and the values that they have then.
+APART: dict[str, tuple[str, ...]] = {
+    "device": ("cpu",),
+    "backend": ("gloo",),
+    "shard": ("none",),
+    "compress": ("none",),
+    "capture": ("off",),
+    "feed": ("device", "host"),
+}
+
+
+def _check_conducted(plan: Plan, config: Config, here: Place | None) -> Plan:
+    """Refuse what cannot be done where processes do not keep step, and say what is left open about it."""
+    if here is not None:
+        raise PlanError(f"plan {plan.name} starts its processes itself: start manyhands alone, without a launcher")
+    for option, allowed in APART.items():
+        value = getattr(plan, option)
+        if value is not None and value not in allowed:
+            raise PlanError(f"plan {plan.name} with {option}={value} cannot run yet: {option}={allowed[0]} can")
+    plan = plan.with_defaults(device="cpu", capture="off")
+    if plan.axes[0].name == "gossip":
+        return plan.with_defaults(topology="ring")
+    plan = plan.with_defaults(consistency="sync" if plan.staleness is None else "stale")
+    if plan.consistency == "stale":
+        plan = plan.with_defaults(staleness=STALENESS)
+    elif plan.staleness is not None:
+        raise PlanError(f"plan option staleness={plan.staleness} is for consistency=stale: leave one of them out")
+    if plan.adapt == "on" and plan.consistency != "async":
+        raise PlanError(f"plan option adapt=on is for consistency=async, this is {plan.consistency}: leave it out")
+    if config.train.clip is not None and plan.consistency != "async":
+        raise PlanError(
+            f"train.clip={config.train.clip} needs the sum of all gradients, which plan {plan.name} has on "
+            f"{plan.axes[0].servers} servers: leave it out, or say data:{plan.axes[0].degree}"
+        )
+    return plan
 
 
 def _check_cut(plan: Plan) -> Plan:
@@ -104,7 +147,7 @@ def _check_places(plan: Plan, machine: Machine) -> Plan:
 
 
 def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | None) -> None:
-    if plan.world > config.train.batch_size and not plan.cuts_layers:
+    if plan.hands > config.train.batch_size and not plan.cuts_layers:
         raise PlanError(f"plan {plan.name} has more ranks than the batch of {config.train.batch_size} has samples")
     if here is not None and here.world != plan.world:
         raise PlanError(f"plan {plan.name} has {plan.world} ranks, {here.world} were started: make the numbers equal")
@@ -149,7 +192,12 @@ def _pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) ->
         plan = replace(plan, cores=affinity.parse(config.cpu.affinity, machine, ranks))
     elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
         mine = tuple(core.id for core in machine.cores)
-        plan = replace(plan, cores=(mine,) * ranks if here and is_pinned() else affinity.deal(machine, ranks))
+        dealt = (
+            (mine,) * ranks
+            if here and is_pinned()
+            else affinity.deal(machine, plan.hands if plan.is_conducted else ranks)
+        )
+        plan = replace(plan, cores=(*dealt, *((mine,) * (ranks - len(dealt)))))  # servers go where there is room
     for key in BY_RANK:
         _check_cores(plan, key, machine, ranks)
     if plan.cores is None:

@@ -87,7 +87,7 @@ def execute(run: store.Run, *, resume: bool = False) -> store.Run:
     """Carry out the order: in this process, by ranks, or as a rank that another launcher has started."""
     with held(run) as run:
         plan = from_table(run.record["plan"], "run.json")
-        if not plan.has_ranks or place() is not None:
+        if not plan.has_ranks or plan.is_conducted or place() is not None:
             return work(run, resume=resume)
         with outcome(run):
             try:
@@ -155,7 +155,7 @@ def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> stor
         from manyhands.engine.team import Team
         from manyhands.runs.training import train
 
-        team = Team(rank, plan.world)
+        team = Team() if plan.is_conducted else Team(rank, plan.world)
         about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
         everyone = team.gathered(about)
         if rank == 0:
@@ -171,10 +171,11 @@ def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> stor
 def enter(plan: Plan, config: Config, here: Place | None) -> None:
     """Settle this process on its cores; then, and only then, import torch and meet the other ranks."""
     local = here.local_rank if here and plan.has_ranks else 0
-    settle(threads=plan.threads, cores=plan.cores[local] if plan.cores else None, allocator=plan.allocator or "default")
+    cores = plan.cores[local] if plan.cores and not plan.is_conducted else None  # a conductor is none of the ranks
+    settle(threads=plan.threads, cores=cores, allocator=plan.allocator or "default")
     import torch
 
-    if plan.has_ranks:
+    if plan.has_ranks and not plan.is_conducted:
         assert here is not None
         if plan.device == "cuda" and torch.cuda.is_available():
             torch.cuda.set_device(local)

@@ -151,7 +151,7 @@ def check(plan: Plan) -> None:
         if name not in KNOWN:
             raise PlanError(
                 f"plan {plan.name} cannot be simulated: {choices(name, KNOWN)}; a mesh such as data:2,tensor:2; "
-                "or a plan.toml"
+                "or a plan.toml; with --accuracy also server, local and gossip"
             )
     for option, allowed in PLAYS.items():
         value = getattr(plan, option)

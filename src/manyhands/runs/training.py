@@ -1,7 +1,7 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def _train(
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
-        job = assemble(config, plan, dataset, team, say)
+        job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
         mean = _average(config, job)
         position = _begin(run, config, job, mean, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
@@ -111,8 +111,12 @@ def _train(
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
         )
         say(f"plan {plan}")
+    others: dict[str, Any] = {}
     with metrics_of(run, config, team.leads, first) as metrics:
-        outcome = _loop(run, config, plan, job, clock, position, metrics, mean)
+        if plan.is_conducted:
+            outcome, others = _conduct(run, config, plan, job, clock, position, metrics)
+        else:
+            outcome = _loop(run, config, plan, job, clock, position, metrics, mean)
         models = 1 if mean is None else 2
         with clock.phase("eval", "test"), bar("testing", models * len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
@@ -146,6 +150,8 @@ def _train(
         "peak_memory_mb": max(peaks),
         "peak_memory_mb_of_ranks": peaks,
         **_sent(job, outcome.steps - first),
+        "staleness": None,
+        **others,
     }
 
 
@@ -219,6 +225,24 @@ def _begin(run: store.Run, config: Config, job: Job, mean: Average | None, resum
     return position
 
 
+def _conduct(
+    run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
+) -> tuple[Outcome, dict[str, Any]]:
+    """The loop, with steps that workers carry out; and what the result says of them."""
+    from manyhands.runs.conducted import conducted, staleness_of  # as few plans need it
+
+    with ExitStack() as stack:
+        with clock.phase("setup", "workers"):
+            led, conductor = stack.enter_context(conducted(run, config, plan, job, position))
+        outcome = _loop(run, config, plan, led, clock, position, metrics)
+        peaks = [each["peak_memory_mb"] for each in conductor.end() if "peak_memory_mb" in each]
+        return outcome, {
+            "peak_memory_mb": max(peaks),
+            "peak_memory_mb_of_ranks": peaks,
+            "staleness": staleness_of(conductor),
+        }
+
+
 def _loop(
     run: store.Run,
     config: Config,
@@ -227,7 +251,7 @@ def _loop(
     clock: Clock,
     position: Position,
     metrics: Metrics,
-    mean: Average | None,
+    mean: Average | None = None,
 ) -> Outcome:
     settings = Settings(
         epochs=config.train.epochs,

@@ -1,0 +1,1 @@
+"""The virtual cluster: real gradients under a virtual clock."""

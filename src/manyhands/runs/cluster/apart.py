@@ -1,0 +1,150 @@
+"""Apart: weights and optimizer of each worker; the model's parameters point at those of whoever learns.
+
+local     all are averaged now and then, each by the samples it has seen since (mean), or
+          centre c, workers x:  d = rate · (x − c),  x −= d,  c += Σ d   (elastic)
+gossip    two meet: each adds half of their difference, the one that was met at its next step
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manyhands.optim import optimizer as optim
+from manyhands.plan.consistency import elastic_rate
+from manyhands.runs.cluster.learner import Learner
+from manyhands.simulate.crew import Act, Average, Crew, Meet, Step
+
+
+class Own:
+    """What one worker has: copies of the parameters that learn, of the buffers, and an optimizer."""
+
+    def __init__(self, learner: "Apart") -> None:
+        self.parameters = [nn.Parameter(each.detach().clone()) for each in learner.parameters]
+        self.tensors = [*(each.data for each in self.parameters), *(each.clone() for each in learner.buffers)]
+        self.optimizer = optim.build(
+            self.parameters,
+            learner.config.optim,
+            learner.job.lr,
+            best=True,
+            device=learner.job.trainee.device.type,
+        )
+        self.samples = 0  # since the last averaging
+        self.owed: list[Tensor] | None = None  # what those who met it have left, until its next step
+
+    def settle(self) -> None:
+        if self.owed is not None:
+            torch._foreach_add_(self.tensors, self.owed)
+            self.owed = None
+
+
+class Apart(Learner):
+    """Workers that learn by themselves."""
+
+    def __init__(self, *told: Any) -> None:
+        super().__init__(*told)
+        self.buffers = [each for each in self.model.buffers() if each.is_floating_point()]
+        self.own = [Own(self) for _ in range(self.workers)]
+
+    def learn(self, worker: int, batch: int, part: int, rate: float) -> None:
+        """A step of a worker with the mean loss of its part."""
+        own, rows = self.own[worker], self.part(batch, part)
+        self._show(own.tensors)
+        found = self.gradients(rows, len(rows))
+        for parameter, gradient in zip(own.parameters, found, strict=True):
+            parameter.grad = gradient
+        if self.config.train.clip is not None:
+            nn.utils.clip_grad_norm_(own.parameters, self.config.train.clip, foreach=True)
+        optim.set_lr(own.optimizer, rate)
+        own.optimizer.step()
+        own.optimizer.zero_grad(set_to_none=True)
+        own.samples += len(rows)
+        own.settle()
+
+    def _show(self, tensors: Sequence[Tensor]) -> None:
+        """Let the model have these, without a copy."""
+        for each, tensor in zip([*self.parameters, *self.buffers], tensors, strict=True):
+            each.data = tensor
+
+    def mean(self, weights: Sequence[float]) -> list[Tensor]:
+        """Of all workers' tensors."""
+        whole = sum(weights)
+        total = torch._foreach_mul(self.own[0].tensors, weights[0] / whole)
+        for own, weight in zip(self.own[1:], weights[1:], strict=True):
+            torch._foreach_add_(total, own.tensors, alpha=weight / whole)
+        return list(total)
+
+    def gather(self) -> None:
+        for own in self.own:
+            own.settle()
+        self._show(self.mean([1.0] * self.workers))
+
+
+class Local(Apart):
+    """Averaged every so many steps; after each in the first ones."""
+
+    def __init__(self, *told: Any, every: int, after: int, elastic: bool) -> None:
+        super().__init__(*told)
+        self.every, self.after = every, after
+        first = self.own[0].tensors
+        self.centre = [each.clone() for each in first] if elastic else None
+
+    def acts(self, crew: Crew) -> Iterator[Act]:
+        return crew.local(self.every, self.after, self.first)
+
+    def obey(self, act: Act) -> None:
+        if isinstance(act, Step):
+            self.learn(act.worker, act.batch, act.part, self.rate(self.first + act.batch))
+        elif isinstance(act, Average):
+            if self.centre is None:
+                self._average()
+            else:
+                self._draw(self.centre)
+
+    def _average(self) -> None:
+        mean = self.mean([own.samples for own in self.own])
+        for own in self.own:
+            torch._foreach_copy_(own.tensors, mean)
+            own.samples = 0
+
+    def _draw(self, centre: list[Tensor]) -> None:
+        """The workers and the centre draw each other."""
+        before, rate = [each.clone() for each in centre], elastic_rate(self.workers)
+        for own in self.own:
+            drawn = torch._foreach_sub(own.tensors, before)
+            torch._foreach_mul_(drawn, rate)
+            torch._foreach_sub_(own.tensors, drawn)
+            torch._foreach_add_(centre, drawn)
+
+    def gather(self) -> None:
+        if self.centre is None:
+            super().gather()
+        else:
+            self._show(self.centre)
+
+
+class Gossip(Apart):
+    """Two meet after each step."""
+
+    def __init__(self, *told: Any, topology: str) -> None:
+        super().__init__(*told)
+        self.topology, self.steps = topology, 0
+
+    def acts(self, crew: Crew) -> Iterator[Act]:
+        return crew.gossip(self.topology, self.config.train.seed)
+
+    def obey(self, act: Act) -> None:
+        if isinstance(act, Step):
+            self.learn(act.worker, act.batch, act.part, self.rate(self.steps // self.workers))
+            self.steps += 1
+        elif isinstance(act, Meet):
+            self._meet(self.own[act.worker], self.own[act.other])
+
+    def _meet(self, one: Own, other: Own) -> None:
+        half = torch._foreach_sub(other.tensors, one.tensors)
+        torch._foreach_mul_(half, 0.5)
+        torch._foreach_add_(one.tensors, half)
+        if other.owed is None:
+            other.owed = [torch.zeros_like(each) for each in half]
+        torch._foreach_sub_(other.owed, half)
