@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from manyhands.cli import (
+    combine,
     compare,
     data,
     demo,
@@ -54,6 +55,8 @@ app.command("show")(inspect.show)
 app.command("serve")(serve.serve)
 app.command("predict")(deploy.predict)
 app.command("export")(deploy.export)
+app.command("average")(combine.average)
+app.command("ensemble")(combine.ensemble)
 app.command("probe")(probe.probe)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)

@@ -93,6 +93,8 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("seconds", _seconds(result.get("seconds") or {})),
         ("peak memory, MB", output.number(result.get("peak_memory_mb"))),
     ]
+    if (averaged := result.get("averaged_test_accuracy")) is not None:
+        rows.insert(2, ("test accuracy, averaged weights", output.percent(averaged)))
     if result.get("sent_bytes_per_step"):
         rows.append(("gradients sent a step", output.sent(result)))
     if stale := result.get("staleness"):

@@ -88,6 +88,12 @@ class Exchange(Protocol):
         """Bytes of gradients that this rank has sent, and what they were without compression; None: not counted."""
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a weight that is spread over ranks."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
 class Alone:
     """One process, and the base of those where each rank has the whole model."""
 

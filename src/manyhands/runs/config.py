@@ -54,6 +54,8 @@ class TrainConfig:
     clip: float | None = None  # the largest norm of all gradients together
     accumulate: int = 1  # parts of a batch, computed one after the other
     label_smoothing: float = 0.0
+    ema: float | None = None  # the decay of an exponential moving average of the weights, kept beside them
+    swa: float | None = None  # or their mean over this share of the steps, the last
     restarts: int = 0  # after a rank has died
     timeout: float = 300.0  # seconds that ranks wait for one that does not come
 
@@ -145,6 +147,15 @@ class Config:
             raise ConfigError(f"train.timeout={self.train.timeout}: it must be above 0, at most {MOST_SECONDS:,.0f} s")
         if not 0 <= self.train.label_smoothing < 1:
             raise ConfigError(f"train.label_smoothing={self.train.label_smoothing}: it must be from 0 to below 1")
+        if self.train.ema is not None and not 0 < self.train.ema < 1:
+            raise ConfigError(f"train.ema={self.train.ema}: it must be between 0 and 1, such as 0.99")
+        if self.train.swa is not None and not 0 < self.train.swa <= 1:
+            raise ConfigError(f"train.swa={self.train.swa}: it must be above 0, at most 1, such as 0.25")
+        if self.train.ema is not None and self.train.swa is not None:
+            raise ConfigError(
+                f"train.ema={self.train.ema} and train.swa={self.train.swa}: one mean of the weights is kept; "
+                "leave one out"
+            )
         if not 0 <= self.data.validation < 1:
             raise ConfigError(f"data.validation={self.data.validation}: it must be from 0 to below 1")
 

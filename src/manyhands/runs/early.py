@@ -33,6 +33,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     """
     if plan.axes[0].name == "auto":
         raise PlanError("plan auto is to be found first: `manyhands plan` writes one; give that plan.toml")
+    _check_average(plan, config)
     if not {axis.name for axis in plan.axes} <= set(RUNS):
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
     if plan.cuts_layers:
@@ -71,6 +72,18 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     if plan.has_ranks and plan.hands > len(machine.cores):  # they share all cores
         cores = 1
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
+
+
+def _check_average(plan: Plan, config: Config) -> None:
+    """A mean of the weights is kept of weights that are the same wherever they are."""
+    asked = {key: getattr(config.train, key) for key in ("ema", "swa") if getattr(config.train, key) is not None}
+    apart = {axis.name for axis in plan.axes} & {"server", "local", "gossip"} or plan.consistency in ("async", "stale")
+    if asked and apart:
+        ((key, value),) = asked.items()
+        raise PlanError(
+            f"train.{key}={value} does not go with plan {plan.name}, whose workers have other weights than each other: "
+            "leave it out, or use serial, data:N or another plan in step"
+        )
 
 
 # What processes that keep no step do not do yet: options, and the values that they have then.

@@ -34,7 +34,8 @@ KINDS: dict[type, str] = {
     str: "status! plan_words! created case command machine_words trials.*.plan! layers.*.name! layers.*.kind!",
     float: "total_steps parameters samples.* trials.*.step_ms trials.*.first_ms "
     "layers.*.parameters! layers.*.forward_ms! layers.*.backward_ms! result.seconds.* "
-    "result.final_loss result.test_accuracy result.test_loss result.val_accuracy result.steps result.world "
+    "result.final_loss result.test_accuracy result.test_loss result.val_accuracy result.averaged_test_accuracy "
+    "result.averaged_val_accuracy result.steps result.world "
     "result.samples_per_s result.measured_step_ms result.predicted_step_ms result.peak_memory_mb "
     "result.sent_bytes_per_step result.compression_ratio result.staleness.mean result.staleness.max "
     "result.staleness.histogram.*",

@@ -19,6 +19,8 @@ TAGS = {
     "ms": "train/ms",
     "val_loss": "validation/loss",
     "val_accuracy": "validation/accuracy",
+    "averaged_val_loss": "validation/averaged loss",
+    "averaged_val_accuracy": "validation/averaged accuracy",
     "test_loss": "test/loss",
     "test_accuracy": "test/accuracy",
 }
