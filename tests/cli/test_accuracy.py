@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ON = ("mlp", "--data", "digits", "--batch-size", "128", "--epochs", "2", "--accuracy")
+FEW = ("--set", "data.size=1000", "--set", "data.test_size=300")
+ON = ("mlp", "--data", "digits", "--batch-size", "128", "--epochs", "2", "--accuracy", *FEW)
 EDGE = (*ON, "--machine", "edge4-1gbe")
 
 
@@ -57,7 +58,7 @@ def test_deterministic_by_seed(simulate) -> None:
 def test_a_step_in_step_is_the_predicted_one(simulate) -> None:
     """Without faults a synchronous step takes what `simulate` says of it; the last batch of an epoch is smaller."""
     found = simulate(*EDGE, "--plan", "data:4", "--set", "train.max_steps=5")
-    told = simulate("mlp", "--data", "digits", "--machine", "edge4-1gbe", "--plan", "data:4", "--batch-size", 128)
+    told = simulate("mlp", "--data", "digits", "--machine", "edge4-1gbe", "--plan", "data:4", "--batch-size", 128, *FEW)
     assert found["step_ms"] == pytest.approx(told["step_ms"], rel=1e-6)
     assert found["staleness"] == {"mean": 0, "max": 0, "histogram": {"0": 20}}
 
