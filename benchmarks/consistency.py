@@ -74,7 +74,8 @@ def speed(options: argparse.Namespace) -> Iterator[str]:
                 last = results[plan][-1]
                 told = f"{last['samples_per_s']:,.0f} samples/s, {100 * last['test_accuracy']:.2f} %"
                 print(f"repeat {repeat + 1} of {options.repeats}: {plan}: {told}", file=sys.stderr, flush=True)
-        yield from heading(f"MNIST convnet of width {WIDTH}, batch 256, {options.epochs} epochs, {fault}", options.repeats)
+        title = f"MNIST convnet of width {WIDTH}, batch 256, {options.epochs} epochs, {fault}"
+        yield from heading(title, options.repeats)
         yield f"| plan | samples/s | to {SYNC} | staleness | test accuracy | s to {100 * GOAL:.0f} % |"
         yield "| --- | --- | --- | --- | --- | --- |"
         for plan, mine in results.items():
