@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.data.feed import Batch
+from manyhands.engine.noise import Noise
 from manyhands.optim.optimizer import load_state
 
 
@@ -35,6 +36,7 @@ class Exchange(Protocol):
     scale: float  # what losses are multiplied by, where gradients are averaged and not added up
     voice: float  # 1, or 0 where another rank tells the same loss
     size: int  # parameters of the whole model
+    noise: Noise | None  # looks at gradients before they are added up, where it is wanted
 
     def given(self, batch: Batch) -> Given:
         """Which samples of a batch go in here, and of which the answers come out."""
@@ -47,6 +49,9 @@ class Exchange(Protocol):
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
         """For all backward passes of a step but the last, which exchanges."""
+
+    def watch(self, noise: Noise) -> None:
+        """Have the gradients of all steps looked at."""
 
     def update(self) -> None:
         """After backward: clip, and take the step."""
@@ -74,6 +79,7 @@ class Alone:
     """One process, and the base of those where each rank has the whole model."""
 
     scale = voice = 1.0
+    noise: Noise | None = None
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
         self.model, self.optimizer, self.clip = model, optimizer, clip
@@ -93,7 +99,13 @@ class Alone:
     def alone(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
+    def watch(self, noise: Noise) -> None:
+        self.noise = noise
+
     def update(self) -> None:
+        if self.noise is not None:
+            whole = [each.grad for each in self.model.parameters() if each.grad is not None]
+            self.noise.whole(whole, copies=self.noise.team.world)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
         self.optimizer.step()
