@@ -1,12 +1,13 @@
 """The critical batch that the noise in the gradients predicts, beside the one that steps to a target show.
 
-usage: noise_scale.py [mnist | tweets] [--size 12000] [--sizes 16,32,…] [--budget 4] [--epochs 8] [--target ACC]
+usage: noise_scale.py [mnist | tweets] [--size 6000] [--sizes 32,64,…] [--budget 3] [--epochs 20] [--target ACC]
        (MANYHANDS_DATA must hold the sets)
 
 Each set is one `manyhands tune batch-size`: the noise scale is measured along one training at the smallest batch; then
 every batch size is trained to the same accuracy with rates that Optuna chooses, as many trials for each, and
 steps = least_steps + least_samples / batch is fitted. The measured critical batch is least_samples / least_steps, where
-steps are twice what they would be in proportion. As it stands it takes about ten minutes on two cores.
+steps are twice what they would be in proportion: so some sizes must lie well above it, and the epochs must be enough for
+them to reach the target. As it stands it is meant for about ten minutes on two cores.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from bench import Result, heading, output_of
 
 MODELS = {"mnist": "convnet", "tweets": "text"}
-SIZES = "16,32,64,128,256,512,1024"
+SIZES = "32,64,128,256,512,1024"
 
 
 def tuned(data: str, options: argparse.Namespace) -> Result:
@@ -59,10 +60,10 @@ def number(value: float | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", choices=MODELS, help="default: all")
-    parser.add_argument("--size", type=int, default=12_000, help="samples, validation included")
+    parser.add_argument("--size", type=int, default=6000, help="samples, validation included")
     parser.add_argument("--sizes", default=SIZES)
-    parser.add_argument("--budget", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--budget", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--target", type=float)
     parser.add_argument("--validation", type=float, default=0.15, help="share of the samples")
     options = parser.parse_args()

@@ -20,6 +20,16 @@ def measured(words: str, team: Team, **changes: object) -> list[float]:
     return [square, trace, count / team.world]
 
 
+def on_a_gpu(capture: str) -> list[float]:
+    rest = REST.replace("capture=off", f"capture={capture}")
+    config, dataset = ordered("convnet", train__accumulate=2)
+    job = assemble(config, parse(f"serial,precision=fp64,device=cuda,{rest}"), dataset)
+    noise = Noise(job.trainee.model.parameters(), Team(), job.trainee.device)
+    job.trainee.exchange.watch(noise)
+    trained(job)
+    return noise.smooth.tolist()
+
+
 def as_micro_batches(backend: str, rank: int, world: int, options: str, changes: dict[str, object]) -> None:
     many = measured(f"data:{world},backend={backend}{options}", Team(rank, world), **changes)
     one = measured("serial", Team(), **{**changes, "train__accumulate": world})

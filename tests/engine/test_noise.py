@@ -107,6 +107,14 @@ def test_ranks_are_micro_batches(pools: Any, backend: str, world: int, options: 
     pools(backend).run("engine.noise_cases:as_micro_batches", backend, world, options, changes)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_captured_step_measures_the_same() -> None:
+    """Two epochs of four full batches and a small one: the fourth step of a size is captured."""
+    eager, captured = (noise_cases.on_a_gpu(capture) for capture in ("off", "on"))
+    assert captured == pytest.approx(eager, rel=1e-6)
+    assert captured[2] == 10
+
+
 def test_training_is_left_alone() -> None:
     """The weights are the same to the bit, looked at or not."""
     one = steps("convnet", "serial,precision=fp32", Team(), train__accumulate=2)

@@ -46,8 +46,8 @@ def scale_of(gradient: float, noise: float) -> float | None:
 class Noise:
     """One rank's share of what is known.
 
-    Everything is added up in place on the device, so that a step may be captured in a CUDA graph; captured, every
-    replay measures, whatever `every` says.
+    Everything is added up in place on the device, so that a step may be captured in a CUDA graph; then `every` must
+    be 1, for a graph does at every step what it did when it was captured.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], team: Team, device: torch.device, every: int = 1) -> None:

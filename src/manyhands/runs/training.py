@@ -94,6 +94,7 @@ def _train(
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         job = assemble(config, plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
+            every = 1 if plan.capture == "on" else every  # a graph does the same at every step
             job.trainee.exchange.watch(Noise(job.trainee.model.parameters(), team, clock.device, every))
         position = _begin(run, config, job, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before

@@ -1,7 +1,8 @@
 """Pursuit: how many steps, and how long, a training takes to a target accuracy; a child's work.
 
-The validation part is scored after steps 1, 2, 3 … 20, 22, 24 …, later ones a tenth apart: steps to the target are then
-known alike at every batch size. The time of scoring is not counted.
+The validation part is scored ever less often, each time a tenth later than the last, so that steps to the target are
+known alike at every batch size; and never before a quarter as many samples were trained with as it has itself. The time
+of scoring is not counted.
 """
 
 import math
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from optuna import Study
 
 GROWS = 1.1  # from one scored step to the next
+QUARTER = 4
 WARM = 5  # steps of a model that nobody asked for: the first of a process are slower
 SEED = 0  # of Optuna's sampler
 RANGE = 10.0  # times below and above the guess
@@ -92,7 +94,9 @@ def pursue(job: Job, config: Config, target: float | None, most: int | None = No
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)
     total = total_steps(config.train.epochs, config.train.max_steps, len(feed))
     last = min(total, most or total)
-    chase, due = Chase(job.lr), 1
+    scored = sum(job.validation.share(number).whole for number in range(len(job.validation)))
+    least = max(scored // (QUARTER * config.train.batch_size), 1)
+    chase, due = Chase(job.lr), least
     begun = time.perf_counter()
     for batch, share in passes(job, config.train.epochs):
         set_lr(trainee.optimizer, job.lr * factor(config.optim, chase.steps, total))
@@ -100,7 +104,7 @@ def pursue(job: Job, config: Config, target: float | None, most: int | None = No
         chase.steps += 1
         if chase.steps < min(due, last):
             continue
-        due = max(chase.steps + 1, math.floor(chase.steps * GROWS))
+        due = max(chase.steps + least, math.floor(chase.steps * GROWS))
         # Sums of one step alone, in place: the step's own tensor may be a graph's.
         chase.diverged = not math.isfinite(team.sum(loss.detach().clone()).item())
         chase.seconds += time.perf_counter() - begun
