@@ -6,8 +6,8 @@ usage: noise_scale.py [mnist | tweets] [--size 6000] [--sizes 32,64,…] [--budg
 Each set is one `manyhands tune batch-size`: the noise scale is measured along one training at the smallest batch; then
 every batch size is trained to the same accuracy with rates that Optuna chooses, as many trials for each, and
 steps = least_steps + least_samples / batch is fitted. The measured critical batch is least_samples / least_steps, where
-steps are twice what they would be in proportion: so some sizes must lie well above it, and the epochs must be enough for
-them to reach the target. As it stands it is meant for about ten minutes on two cores.
+steps are twice what they would be in proportion: so some sizes must lie well above it, and the epochs must be enough
+for them to reach the target. As it stands it is meant for about ten minutes on two cores.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def test_batch_size(manyhands: Any, tmp_path: Path) -> None:
         assert row["seconds_to_target"] > 0
         assert row["accuracy"] >= 0.5
         assert len(row["trials"]) == 2
-        assert row["regime"] in ("perfect scaling", "diminishing returns", "stagnation")
+        assert row["regime"] is None  # two sizes would fit any law
     soonest = min(found["table"], key=lambda row: row["seconds_to_target"])
     assert found["best"]["batch_size"] == soonest["batch_size"]
     assert found["best"]["lr"] == soonest["lr"]

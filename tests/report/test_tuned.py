@@ -28,7 +28,7 @@ def test_regimes_and_critical_batch_are_marked() -> None:
     steps, time = charts(told())
     assert [len(series.x) for series in steps.series if series.name == "measured"] == [5]
     assert names(told()) == [
-        "perfect scaling", "fitted", "measured", "critical batch, from the noise", "perfect scaling", "diminishing",
+        "perfect scaling", "fitted", "measured", "critical batch by the noise", "perfect scaling", "diminishing",
         "stagnation",
     ]  # fmt: skip
     edges = [series.x for series in time.series if series.faint]

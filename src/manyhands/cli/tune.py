@@ -155,7 +155,8 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 def _show_sizes(result: dict[str, Any]) -> None:
     columns = ["batch", "samples/s", "memory MB", "rate", "steps", "seconds", "accuracy", "regime"]
-    output.table(columns, [_row(row) for row in result["table"]], f"to {output.percent(result['target'])}")
+    title = f"to {output.percent(result['target'])}"
+    output.table(columns, [_row(row) for row in result["table"]], title, folds=("regime",))
     limit, knee = result["memory_limit"], result["knee"]
     print(f"throughput knee: batch {knee['batch_size']}, {knee['samples_per_s']:,.0f} samples/s")
     above = f", {limit['fails_at']:,} does not" if limit["fails_at"] else ""

@@ -56,7 +56,7 @@ def _marks(result: Mapping[str, Any], sizes: tuple[float, ...], values: tuple[fl
     marks = []
     noise, law = result["critical_batch"], result["law"] or {"critical_batch": None}
     if noise is not None and sizes[0] <= noise <= sizes[-1]:
-        marks.append(Series("critical batch, from the noise", PREDICTED, "dashes", (noise, noise), (low, high)))
+        marks.append(Series("critical batch by the noise", PREDICTED, "dashes", (noise, noise), (low, high)))
     if law["critical_batch"] is None:
         return tuple(marks)
     perfect, stagnates = law["perfect_until"], law["stagnates_from"]

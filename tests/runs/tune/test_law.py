@@ -41,8 +41,8 @@ def test_steps_that_do_not_fall_stagnate() -> None:
     assert regime(64, found.critical_batch) == "stagnation"
 
 
-def test_one_size_is_no_law() -> None:
-    assert fit({64: 100}) is None
+def test_two_sizes_are_no_law() -> None:
+    assert fit({64: 100, 128: 60}) is None
     assert fit({}) is None
 
 

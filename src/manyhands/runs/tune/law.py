@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 APART = 3.0  # from the critical batch to the ends of its regime
+LEAST_SIZES = 3  # two would fit any law
 REGIMES = ("perfect scaling", "diminishing returns", "stagnation")
 
 
@@ -44,11 +45,11 @@ class Law:
 
 
 def fit(steps: Mapping[int, float]) -> Law | None:
-    """The law with the least relative squares of errors, neither number below zero; None of fewer than two sizes.
+    """The law with the least relative squares of errors, neither number below zero; None of fewer than three sizes.
 
     With a = 1/s and b = 1/(B s) of each size, least_steps · a + least_samples · b is to be 1.
     """
-    if len(steps) < 2:
+    if len(steps) < LEAST_SIZES:
         return None
     rows = [(1 / count, 1 / (size * count)) for size, count in steps.items()]
     aa, ab, bb = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
