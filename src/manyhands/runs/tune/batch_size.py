@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
-from manyhands.errors import ConfigError, MissingPackage, PlanError
+from manyhands.errors import ConfigError, MissingPackage, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
@@ -60,6 +60,7 @@ class Reached:
     seconds: float | None = None
     accuracy: float | None = None  # the best of all trainings
     trials: tuple[dict[str, Any], ...] = field(default=())
+    failed: str | None = None
 
 
 def tune(config: Config, plan: Plan, wish: Wish) -> dict[str, Any]:
@@ -113,6 +114,8 @@ def _reference(config: Config, plan: Plan, target: float | None) -> tuple[float,
     """The target, and the critical batch that the noise in the gradients up to there predicts."""
     say(f"training at batch {config.train.batch_size}, with an eye on its gradients")
     curve = ask("reference", config, plan, target=target).known()["curve"]
+    if not curve:
+        raise RunError(f"the loss at batch {config.train.batch_size} is no number: give a lower rate, --set optim.lr=")
     wanted = target if target is not None else ENOUGH * max(accuracy for _, accuracy, _ in curve)
     return wanted, critical_batch(curve, wanted)
 
@@ -143,7 +146,11 @@ def _pursuits(config: Config, speeds: Speeds, sizes: Sequence[int], target: floa
             own = with_values(config, {"train.batch_size": size})
             guess = scaled(speeds.rate, config.optim.name, size)
             answer = ask("pursuit", own, speeds.plan, shown.advance, target=target, budget=budget, lr=guess)
-            found.append(best_of(size, answer.known()["trials"]))
+            try:
+                found.append(best_of(size, answer.known()["trials"]))
+            except RunError as error:  # near the limit of memory a training may not run where steps did
+                say(f"  no training at batch {size}: {error}")
+                found.append(Reached(size, failed=str(error)))
     return found
 
 
@@ -207,6 +214,7 @@ def _row(reached: Reached | None, law: Law | None, critical: float | None) -> di
     """What the trainings at a size came to; nothing of sizes of which the speed alone was measured."""
     found = reached or Reached(0)
     return {
+        **({"failed": found.failed} if found.failed else {}),
         "lr": found.lr,
         "steps_to_target": found.steps,
         "seconds_to_target": found.seconds,

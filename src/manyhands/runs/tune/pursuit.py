@@ -5,6 +5,7 @@ known alike at every batch size; and never before a quarter as many samples were
 of scoring is not counted.
 """
 
+import gc
 import math
 import time
 from dataclasses import asdict, dataclass, field
@@ -70,6 +71,7 @@ def work(task: Task) -> dict[str, Any]:
         if chase.reached and (best is None or chase.steps < best.steps):
             best = chase
         made.append(chase)
+        gc.collect()  # a job's parts hold each other: the next needs their memory
         task.done()
     return {"trials": [{**asdict(chase), "curve": None} for chase in made]}
 
