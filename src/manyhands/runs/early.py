@@ -76,7 +76,7 @@ def has_two_gradients(plan: Plan, config: Config) -> bool:
     if not plan.has_ranks:
         return config.train.accumulate > 1
     by_sample = [axis.name for axis in plan.axes] == ["data"] and not plan.cuts_layers
-    return by_sample and plan.world > 1 and plan.shard != "full"
+    return by_sample and plan.world > 1 and plan.shard != "full" and plan.consistency in (None, "sync")
 
 
 def _check_cut(plan: Plan) -> Plan:

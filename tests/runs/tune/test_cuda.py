@@ -5,7 +5,7 @@ import torch
 
 from manyhands.plan.words import parse
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.tune.batch_size import settled
+from manyhands.runs.tune.child import settled
 from manyhands.runs.tune.speeds import Speeds
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -12,15 +12,13 @@ from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
-from manyhands.errors import ConfigError, MissingPackage, PlanError, RunError
-from manyhands.machine.detect import detect
+from manyhands.errors import ConfigError, MissingPackage, RunError
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
 from manyhands.runs import run as runs
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.early import settle_early
 from manyhands.runs.tune import kept
-from manyhands.runs.tune.child import ask
+from manyhands.runs.tune.child import ask, settled
 from manyhands.runs.tune.knee import knee
 from manyhands.runs.tune.law import Law, fit, regime
 from manyhands.runs.tune.limit import Limit, find_limit
@@ -76,13 +74,6 @@ def tune(config: Config, plan: Plan, wish: Wish) -> dict[str, Any]:
     if critical is not None:
         kept.keep(config, critical)
     return _answer(config, speeds, limit, reached, target, critical, wish.budget)
-
-
-def settled(config: Config, plan: Plan) -> Plan:
-    """The plan as the children need it."""
-    if plan.cuts_layers:
-        raise PlanError(f"plan {plan.name} cuts layers, which cannot be tuned yet: use plain, serial, ddp:N or data:N")
-    return settle_early(plan, config, detect())
 
 
 def _speeds(speeds: Speeds, sizes: list[int], grows: bool) -> tuple[list[int], Limit]:

@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import leave, place
-from manyhands.errors import InputError, ManyhandsError, RunError
+from manyhands.errors import InputError, ManyhandsError, PlanError, RunError
 from manyhands.files import write_json
+from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import set_quiet
 from manyhands.runs.config import Config
 from manyhands.runs.config import from_table as config_from_table
+from manyhands.runs.early import settle_early
 from manyhands.runs.tune.memory import guard
 
 if TYPE_CHECKING:
     from manyhands.data.dataset import Dataset
     from manyhands.engine.team import Team
 
+TUNED = ("plain", "serial", "ddp", "data")
 MODULE = "manyhands.runs.tune.child"
 PAUSE = 0.5  # seconds between two looks at how far it is
 
@@ -64,6 +67,14 @@ class Task:
         if self.team.leads:
             with (self.folder / "done").open("ab") as file:
                 file.write(b".")
+
+
+def settled(config: Config, plan: Plan) -> Plan:
+    """The plan as a child needs it."""
+    apart = not {axis.name for axis in plan.axes} <= {"auto", *TUNED} or plan.consistency not in (None, "sync")
+    if apart or plan.cuts_layers:
+        raise PlanError(f"plan {plan} cannot be tuned yet: use plain, serial, ddp:N or data:N in step")
+    return settle_early(plan, config, detect())
 
 
 def ask(

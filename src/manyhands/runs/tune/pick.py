@@ -16,7 +16,8 @@ from manyhands.progress import bar
 from manyhands.runs import run as runs
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune import kept
-from manyhands.runs.tune.batch_size import LEAST_STEPS, settled
+from manyhands.runs.tune.batch_size import LEAST_STEPS
+from manyhands.runs.tune.child import settled
 from manyhands.runs.tune.knee import NEARLY, knee
 from manyhands.runs.tune.rule import BASE, power, scaled
 from manyhands.runs.tune.speeds import Speeds

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyhands.errors import RunError
-from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar
 from manyhands.runs.config import Config
-from manyhands.runs.early import settle_early
-from manyhands.runs.tune.child import ask
+from manyhands.runs.tune.child import ask, settled
 
 LOW, HIGH, STEPS = 1e-6, 10.0, 140
 DECAY = 0.9  # of the smoothing
@@ -38,9 +36,8 @@ class Suggestion:
 
 def tune(config: Config, plan: Plan) -> dict[str, Any]:
     """The range test of a model on its data."""
-    settled = settle_early(plan, config, detect())
     with bar("trying rates", STEPS, "steps") as shown:
-        found = ask("ramp", config, settled, shown.advance, rates=ladder()).known()
+        found = ask("ramp", config, settled(config, plan), shown.advance, rates=ladder()).known()
     rates, losses = found["lr"], found["loss"]
     told = suggest(rates, losses, found["diverged"])
     if told.best is None:

@@ -3,12 +3,10 @@
 from typing import Any
 
 from manyhands.errors import PlanError
-from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.early import settle_early
-from manyhands.runs.tune.child import ask
+from manyhands.runs.tune.child import ask, settled
 
 
 def tune(config: Config, plan: Plan) -> dict[str, Any]:
@@ -17,8 +15,8 @@ def tune(config: Config, plan: Plan) -> dict[str, Any]:
         raise PlanError(f"plan {plan} has no loader processes: use plain, ddp:N or say feed=loader")
     if plan.workers is not None:
         raise PlanError(f"plan option workers={plan.workers} is what is to be found: leave it out")
-    settled = settle_early(plan, with_values(config, {"loader.workers": "auto"}), detect())
+    ready = settled(with_values(config, {"loader.workers": "auto"}), plan)
     say("measuring steps with the loading in them")
-    found = ask("loaders", config, settled).known()
+    found = ask("loaders", config, ready).known()
     batch = config.train.batch_size
     return {"model": config.model.name, "data": config.data.name, "batch_size": batch, **found}
