@@ -61,7 +61,7 @@ def train(
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
     order = options.make_config(
-        model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard
+        model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard, finds_batch=True
     )
     chosen = parse("serial" if plan is None else plan)
     start = auto.train if auto.is_auto(chosen) else runs.train_new

@@ -178,6 +178,9 @@ class Loop:
             if not math.isfinite(loss):
                 raise self._diverged(f"the loss is {loss} at", step)
             self.unwritten.append({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
+        noise = self.trainee.exchange.noise
+        if noise is not None and (scale := noise.read()) is not None:
+            self.unwritten[-1]["noise_scale"] = scale
         self.position.last_loss = losses[-1]
         self.bar.advance(sum(samples), f"loss {losses[-1]:.4f}")
 

@@ -47,7 +47,8 @@ class TrainConfig:
     """How long, and in which batches."""
 
     epochs: int = 3
-    batch_size: int = 256  # of all ranks together
+    batch_size: int = 256  # of all ranks together; auto: the largest that pays is found before it begins
+    batch_auto: bool = False  # whether it is yet to be found
     max_steps: int | None = None
     seed: int = 0
     patience: int | None = None  # epochs without a better validation accuracy before it stops
@@ -101,6 +102,13 @@ class LogConfig:
     """What is written beside metrics.jsonl while it trains."""
 
     tensorboard: bool = False  # event files in RUN/tensorboard
+    noise: bool = False  # the gradient noise scale, at every step
+    noise_every: int | None = None  # the same, at every so many steps
+
+    @property
+    def noise_steps(self) -> int | None:
+        """From one measured step to the next; None: none is measured."""
+        return self.noise_every or (1 if self.noise else None)
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,7 @@ class Config:
             ("train.restarts", self.train.restarts, 0),
             ("checkpoint.every_steps", self.checkpoint.every_steps, 1),
             ("checkpoint.keep", self.checkpoint.keep, 1),
+            ("log.noise_every", self.log.noise_every, 1),
             ("data.size", self.data.size, 2),
             ("data.test_size", self.data.test_size, 1),
             ("data.image_size", self.data.image_size, 1),
@@ -198,6 +207,10 @@ def read_settings(settings: Sequence[str]) -> dict[str, str]:
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     """Replace dotted keys; texts are read as the key's type."""
     for key, value in values.items():
+        if key == "train.batch_size":
+            config = replace(config, train=replace(config.train, batch_auto=value == "auto"))
+            if value == "auto":
+                continue
         section, _, name = key.partition(".")
         part = getattr(config, section, None)
         if not is_dataclass(part) or name not in {each.name for each in fields(part)}:

@@ -43,6 +43,11 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
             f"plan {plan.name} with boundary={plan.boundary} takes a batch in turns already: leave train.accumulate="
             f"{config.train.accumulate} out"
         )
+    if config.log.noise_steps is not None and not has_two_gradients(plan, config):
+        raise PlanError(
+            f"plan {plan.name} with log.noise: a step must have several gradients to compare; use data:N, or one "
+            "device with train.accumulate=2, or leave log.noise out"
+        )
     if plan.places:
         plan = _check_places(plan, machine)
     plan = _check_conducted(plan, config, here) if plan.is_conducted else _check_loose(plan)
@@ -118,6 +123,14 @@ def _check_conducted(plan: Plan, config: Config, here: Place | None) -> Plan:
             f"{plan.axes[0].servers} servers: leave it out, or say data:{plan.axes[0].degree}"
         )
     return plan
+
+
+def has_two_gradients(plan: Plan, config: Config) -> bool:
+    """Whether a step has gradients of parts of its batch, so that the noise in them can be measured."""
+    if not plan.has_ranks:
+        return config.train.accumulate > 1
+    by_sample = [axis.name for axis in plan.axes] == ["data"] and not plan.cuts_layers
+    return by_sample and plan.world > 1 and plan.shard != "full" and plan.consistency in (None, "sync")
 
 
 def _check_cut(plan: Plan) -> Plan:

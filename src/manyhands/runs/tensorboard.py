@@ -17,6 +17,7 @@ TAGS = {
     "loss": "train/loss",
     "lr": "train/lr",
     "ms": "train/ms",
+    "noise_scale": "train/noise_scale",
     "val_loss": "validation/loss",
     "val_accuracy": "validation/accuracy",
     "averaged_val_loss": "validation/averaged loss",

@@ -1,5 +1,6 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
+import statistics
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -17,6 +18,7 @@ from manyhands.engine.clock import Clock
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.layers import LayerTime, time_layers
 from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
+from manyhands.engine.noise import Noise
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, write_json
@@ -94,6 +96,9 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
+        if (every := config.log.noise_steps) is not None:
+            every = 1 if plan.capture == "on" else every  # a graph does the same at every step
+            job.trainee.exchange.watch(Noise(job.trainee.model.parameters(), team, clock.device, every))
         mean = _average(config, job)
         position = _begin(run, config, job, mean, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
@@ -151,16 +156,24 @@ def _train(
         "predicted_step_ms": run.record.get("search", {}).get("predicted_step_ms"),
         "peak_memory_mb": max(peaks),
         "peak_memory_mb_of_ranks": peaks,
+        "critical_batch": _critical_batch(run),
         **_sent(job, outcome.steps - first),
         "staleness": _staleness([seen for _, seen in told if seen]),
         **others,
     }
 
 
+def _critical_batch(run: store.Run) -> float | None:
+    """The noise scale of the middle of the training: it grows all along, and by far at the end."""
+    scales = [each["noise_scale"] for each in run.metrics() if "noise_scale" in each]
+    return statistics.median(scales) if scales else None
+
+
 def _searched(run: store.Run) -> float:
-    """Seconds in which the plan was found before this process began; none where it was known."""
+    """Seconds in which batch size and plan were found before this process began; none where a plan was known."""
     told = run.record.get("search", {}).get("search", {})
-    return 0.0 if told.get("known") else float(told.get("seconds", 0.0))
+    picked = float(run.record.get("batch", {}).get("seconds", 0.0))
+    return picked + (0.0 if told.get("known") else float(told.get("seconds", 0.0)))
 
 
 def _sent(job: Job, steps: int) -> dict[str, Any]:
