@@ -1,6 +1,6 @@
 """Is what `--plan auto` finds ever slower than plain, serial or ddp? Prints a table for benchmarks/results/auto.md.
 
-python benchmarks/auto.py [--cases N] [--repeats R]
+python benchmarks/auto.py [--first K] [--cases N] [--repeats R]
 
 For each case the plan is searched (nothing is remembered from before), then trained anew beside plain, serial as it
 binds itself, and ddp over all cores, in turn, in fresh processes for each repeat: where its memory lies alone makes one
@@ -82,6 +82,7 @@ def _not_slower(best: Turn, other: Turn) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0, help="leave out as many cases: the table can be made in parts")
     parser.add_argument("--cases", type=int, default=len(CASES))
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
@@ -90,8 +91,9 @@ def main() -> None:
         print(f"{detect()}\n\nMilliseconds a step, median of {given.repeats} processes ± standard error.\n")
         print("| model | batch | found | search, s | found | plain | serial | ddp | not slower |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-        held = sum(one(*case, given.repeats) for case in CASES[: given.cases])
-    print(f"\nNot slower in {held} of {given.cases} cases.")
+        chosen = CASES[given.first : given.first + given.cases]
+        held = sum(one(*case, given.repeats) for case in chosen)
+    print(f"\nNot slower in {held} of {len(chosen)} cases.")
 
 
 if __name__ == "__main__":

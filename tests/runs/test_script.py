@@ -307,6 +307,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         ("notes.txt", "data:2", "is not a Python script"),
         ("", "data:2", "there is no script"),
         ("script.py", "tensor:2", "plan tensor:2 is for manyhands train"),
+        ("script.py", "local:2", "plan local:2 is for manyhands train"),
         ("script.py", "data:2,compile=on", "plan option compile=on is for manyhands train: a script takes device, "),
         ("script.py", "data:2,shard=full", "a script takes shard=optimizer"),
         ("script.py", "data:2,precision=fp64", "call model.double() in the script"),

@@ -107,7 +107,7 @@ def ranks(
             elastic_launch(config, sys.executable)("-m", "manyhands.comm.rank", module, *arguments)
         except ChildFailedError as error:
             rank = _first_failed(error.failures, Path(folder))
-            failed = _failure(rank, error.failures[rank].exitcode, Path(folder))
+            failed = failure(rank, error.failures[rank].exitcode, Path(folder))
             show_log(Path(folder), rank)
         except SignalException as error:
             interrupted = error.sigval
@@ -157,7 +157,7 @@ def _first_failed(failures: Mapping[int, Any], folder: Path) -> int:
     return min(order, key=lambda rank: order[rank])
 
 
-def _failure(rank: int, code: int, folder: Path) -> str:
+def failure(rank: int, code: int, folder: Path) -> str:
     """One line about it."""
     if code < 0:
         return f"rank {rank} was killed (signal {-code})"

@@ -24,6 +24,7 @@ LARGEST = 2**26  # bytes
 SWEEPS = 3  # over all operations and sizes: what disturbs for some seconds spoils one
 SECONDS = 0.1  # of each size, all sweeps together
 ROUND, ROUNDS = 5e-3, 3  # seconds of one round, so short that most are not disturbed; rounds at least
+WORK = 256  # rows of the matrices that are multiplied before a message: about a millisecond on a core
 TIMEOUT = 60.0  # seconds that a rank waits for another
 LIMIT = 300.0  # seconds of all: an MPI that does not fit mpi4py may wait for ever
 
@@ -54,8 +55,8 @@ def links(
 ) -> list[Link]:
     """Start ranks that share out the cores, as a training's ranks do, and measure between them.
 
-    The best that a link can do, or what it usually does: over gloo, whose threads wait for a core that its rank keeps
-    busy, small messages usually take several times as long as at best.
+    The best that a link can do, or what it usually does between steps of work: threads that have slept while their
+    rank computed take their time to wake, and small messages then several times as long as at best.
     """
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
         out = Path(folder) / "points.json"
@@ -106,7 +107,7 @@ def main(backend: str, out: Path, cores: Sequence[int], largest: int, seconds: f
         for operation, make in _operations(backend, here.world, usual).items():
             found, ways = rounds.setdefault(operation, {}), 2 if operation == "send" else 1
             for size in sizes(largest, 2 if usual else 1):
-                taken = _time(make(size, device), device, seconds / SWEEPS)
+                taken = (_time_usual if usual else _time)(make(size, device), device, seconds / SWEEPS)
                 found.setdefault(size, []).extend(each / ways for each in taken)
     if here.rank == 0:
         one = statistics.fmean if usual else min
@@ -176,11 +177,46 @@ def _time(act: Act, device: str, seconds: float) -> list[float]:
     timed(1)
     once = min(timed(1), timed(1))
     calls = math.ceil(ROUND / once)
-    # The first rank's clock decides for all: they must call equally often.
-    agreed = torch.tensor([calls, max(ROUNDS, int(seconds / calls / once))], device=device)
-    dist.broadcast(agreed, 0)
-    calls, rounds = agreed.tolist()
+    calls, rounds = _agreed([calls, max(ROUNDS, int(seconds / calls / once))], device)
     return [timed(calls) for _ in range(rounds)]
+
+
+def _time_usual(act: Act, device: str, seconds: float) -> list[float]:
+    """Each call after some work, from when the last rank is there: how long others wait for that one is no message."""
+    import torch
+    import torch.distributed as dist
+
+    matrix = torch.ones(WORK, WORK, device=device)
+
+    def timed() -> float:
+        matrix.mm(matrix)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        act()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    dist.barrier()
+    timed()
+    (count,) = _agreed([max(ROUNDS, int(seconds / (timed() + ROUND / 5)))], device)
+    mine = torch.tensor([timed() for _ in range(count)], dtype=torch.float64, device=device)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    shortest: list[float] = torch.stack(everyone).min(0).values.tolist()
+    return shortest
+
+
+def _agreed(counts: list[int], device: str) -> list[int]:
+    """The first rank's clock decides for all: they must call equally often."""
+    import torch
+    import torch.distributed as dist
+
+    told = torch.tensor(counts, device=device)
+    dist.broadcast(told, 0)
+    agreed: list[int] = told.tolist()
+    return agreed
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ mapped it nobody needs the name any more: it is taken away.
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -105,6 +105,11 @@ class MpiGroup(Group):
             self._finish(self.comm.Ireduce(given.numpy(), result.numpy(), operation, root), "reduce")
         if root in (None, self.index):
             row.copy_(mean(result, self.world) if name_of(op) == "AVG" else result)
+
+    def sum_later(self, row: Tensor) -> tuple[Callable[[], bool], Finish]:
+        """Begin to add a row up, in place; gives what asks whether that has ended, and what waits for it."""
+        request = self.comm.Iallreduce(self.mpi.IN_PLACE, row.numpy(), self.mpi.SUM)
+        return request.Test, lambda: self._finish(request, "all_reduce")
 
     def broadcast_row(self, row: Tensor, root: int) -> None:
         self._finish(self.comm.Ibcast(_bytes(row), root), "broadcast")

@@ -119,6 +119,9 @@ class DeviceFeed:
     def share(self, number: int) -> Share:
         return self.batches.share(number)
 
+    def of(self, rows: NDArray[np.int64]) -> Batch:
+        return (torch.from_numpy(rows).to(self.device),)
+
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         (rows,) = batch
         return self.normalize(self.inputs.index_select(0, rows)), self.labels.index_select(0, rows)
@@ -136,12 +139,12 @@ class HostFeed:
         return len(self.batches)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        return ahead((self._load(rows) for rows in self.batches.epoch(number, start)), self.AHEAD)
+        return ahead((self.of(rows) for rows in self.batches.epoch(number, start)), self.AHEAD)
 
     def share(self, number: int) -> Share:
         return self.batches.share(number)
 
-    def _load(self, rows: NDArray[np.int64]) -> Batch:
+    def of(self, rows: NDArray[np.int64]) -> Batch:
         index = self.split.index[rows]
         batch = (torch.from_numpy(self.split.inputs[index]), torch.from_numpy(self.split.labels[index]))
         if self.device.type == "cpu":

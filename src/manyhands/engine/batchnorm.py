@@ -104,6 +104,24 @@ def over_ranks(model: nn.Module, team: Team) -> list[GlobalBatchNorm]:
     return spanning
 
 
+def own_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The layers that do not span ranks."""
+    return [
+        layer for layer in model.modules() if isinstance(layer, _BatchNorm) and not isinstance(layer, GlobalBatchNorm)
+    ]
+
+
+def with_own_norms(model: nn.Module, norms: Sequence[_BatchNorm], inputs: Tensor) -> Tensor:
+    """A model's output, its norms by this rank's statistics; of one sample, which has none, by those tracked so far."""
+    learning = [norm for norm in norms if norm.training] if len(inputs) == 1 else []
+    for norm in learning:
+        norm.eval()
+    result: Tensor = model(inputs)
+    for norm in learning:
+        norm.train()
+    return result
+
+
 def _exact(dtype: torch.dtype) -> torch.dtype:
     """In which statistics are computed and parameters are used."""
     return torch.float64 if dtype == torch.float64 else torch.float32

@@ -5,6 +5,8 @@
     Replicated   DistributedDataParallel: each rank has all weights, gradients are added up during backward
     Sharded      FSDP2: each rank has a part of the weights, which are gathered layer by layer
     Hybrid       every layer split in its own way
+    Local        each rank learns weights of its own, which are averaged now and then
+    Stale        sums of gradients come a few steps later; nobody waits for those of the step before
 
 Whatever the exchange, what a checkpoint holds is as one device would have it.
 """
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.data.feed import Batch
+from manyhands.engine.noise import Noise
 from manyhands.optim.optimizer import load_state
 
 
@@ -35,6 +38,8 @@ class Exchange(Protocol):
     scale: float  # what losses are multiplied by, where gradients are averaged and not added up
     voice: float  # 1, or 0 where another rank tells the same loss
     size: int  # parameters of the whole model
+    met: bool  # whether all ranks have met in the last step, so that to meet again makes nobody wait
+    noise: Noise | None  # looks at gradients before they are added up, where it is wanted
 
     def given(self, batch: Batch) -> Given:
         """Which samples of a batch go in here, and of which the answers come out."""
@@ -48,8 +53,26 @@ class Exchange(Protocol):
     def alone(self) -> contextlib.AbstractContextManager[object]:
         """For all backward passes of a step but the last, which exchanges."""
 
+    def hear(self, loss: Tensor) -> None:
+        """After backward: this rank's part of the loss."""
+
+    def watch(self, noise: Noise) -> None:
+        """Have the gradients of all steps looked at."""
+
     def update(self) -> None:
-        """After backward: clip, and take the step."""
+        """After that: clip, and take the step."""
+
+    def losses(self) -> list[float] | None:
+        """Those of all ranks together, of the steps that follow the last ones told; None: not added up here."""
+
+    def settle(self) -> None:
+        """Wait for all that is under way between ranks."""
+
+    def reading(self) -> contextlib.AbstractContextManager[object]:
+        """While the model is looked at: with the weights that all ranks together have."""
+
+    def staleness(self) -> dict[int, int] | None:
+        """How many updates this rank's weights lacked, and in how many steps; None: never any."""
 
     def weights(self) -> dict[str, Tensor]:
         """The whole `state_dict` of the model; the leader's answer counts."""
@@ -62,7 +85,7 @@ class Exchange(Protocol):
     def load_state(self, state: dict[str, Any]) -> None: ...
 
     def rank_state(self) -> dict[str, Tensor]:
-        """What this rank alone has beside: what compression owes the others."""
+        """What this rank alone has beside: what compression owes the others, weights of its own."""
 
     def load_rank_state(self, tensors: dict[str, Tensor]) -> None: ...
 
@@ -70,10 +93,18 @@ class Exchange(Protocol):
         """Bytes of gradients that this rank has sent, and what they were without compression; None: not counted."""
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a weight that is spread over ranks."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
 class Alone:
     """One process, and the base of those where each rank has the whole model."""
 
     scale = voice = 1.0
+    met = True
+    noise: Noise | None = None
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
         self.model, self.optimizer, self.clip = model, optimizer, clip
@@ -93,10 +124,29 @@ class Alone:
     def alone(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
+    def hear(self, loss: Tensor) -> None: ...
+
+    def watch(self, noise: Noise) -> None:
+        self.noise = noise
+
     def update(self) -> None:
+        if self.noise is not None:
+            whole = [each.grad for each in self.model.parameters() if each.grad is not None]
+            self.noise.whole(whole, copies=self.noise.team.world)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
         self.optimizer.step()
+
+    def losses(self) -> list[float] | None:
+        return None
+
+    def settle(self) -> None: ...
+
+    def reading(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def staleness(self) -> dict[int, int] | None:
+        return None
 
     def weights(self) -> dict[str, Tensor]:
         return self.model.state_dict()

@@ -8,8 +8,10 @@ from torch import nn
 from manyhands.comm.shm import ShmGroup
 from manyhands.engine.exchange import Alone, Exchange
 from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.local import Local
 from manyhands.engine.replicated import Make, Replicated
 from manyhands.engine.shared import Shared
+from manyhands.engine.stale import Stale
 from manyhands.engine.team import Team
 from manyhands.graph.graph import Graph
 from manyhands.plan.pipeline import Pipeline
@@ -30,6 +32,13 @@ def parallelize(
         return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
     if layers is not None:
         return Hybrid(model, make, clip, *layers, team)
+    if plan.axes[0].name == "local":
+        assert plan.every is not None
+        elastic = plan.average == "elastic"
+        return Local(model, make, clip, team, every=plan.every, after=plan.after or 0, elastic=elastic)
+    if plan.consistency == "stale":
+        assert plan.staleness is not None
+        return Stale(model, make, clip, team, plan.staleness)
     group = dist.group.WORLD
     if isinstance(group, ShmGroup) and not plan.is_baseline:
         return Shared(model, make, clip, group, team)

@@ -34,10 +34,13 @@ def _physical(machine: Machine) -> list[list[Core]]:
 
 
 def deal(machine: Machine, ranks: int) -> Cores:
-    """Equally many cores for every rank: physical cores before siblings, within one NUMA node where that goes up."""
+    """Equally many cores for every rank: physical cores before siblings, within one NUMA node where that goes up.
+
+    More ranks than cores share them all, as the system sees fit: one that waits leaves its core to others.
+    """
     order, physical = in_order(machine), len(_physical(machine))
     if ranks > len(order):
-        raise PlanError(f"{ranks} ranks need {ranks} cores, this machine has {len(order)}: use fewer ranks")
+        return (ids(order),) * ranks
     usable = order[:physical] if ranks <= physical else order
     size = len(usable) // ranks
     nodes = [[core for core in usable if core.node == node] for node in sorted({core.node for core in usable})]

@@ -31,8 +31,8 @@ class Link:
     def seconds(self, size: int) -> float:
         """How long `size` bytes take.
 
-        Between two measured points on the line from one to the other; outside by the fitted line, moved so
-        that it goes on where the points end: more bytes never seem to take less time at the border.
+        Between two measured points on the line from one to the other; for fewer bytes by the fitted line; for more at
+        the rate that the link sustains, from where the points end.
         """
         line = self.latency_us * 1e-6 + size / (self.gb_per_s * 1e9)
         if not self.points:
@@ -41,10 +41,18 @@ class Link:
         if size <= least:
             return first if size == least else min(line, first)
         if size > most:
-            return last + (size - most) / (self.gb_per_s * 1e9)
+            return last + (size - most) / (self.sustained_gb_per_s * 1e9)
         above = bisect_left(self.points, (size, 0.0))
         (low, before), (high, after) = self.points[above - 1], self.points[above]
         return before + (after - before) * (size - low) / (high - low)
+
+    @property
+    def sustained_gb_per_s(self) -> float:
+        """From the second largest message to the largest: buffers and caches take the first bytes faster."""
+        if len(self.points) < 2:
+            return self.gb_per_s
+        (less, before), (most, last) = self.points[-2:]
+        return (most - less) / (last - before) / 1e9 if last > before else self.gb_per_s
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Link":

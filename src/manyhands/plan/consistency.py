@@ -1,13 +1,15 @@
-"""Consistency: who waits for whom when each worker has weights of its own age; pure rules of engine and virtual cluster.
+"""Consistency: who waits for whom when workers have weights of their own age; rules of engine and virtual cluster.
 
-    sync     every step: all parts of a batch, one update; nobody computes on weights that are not the newest
-    stale    a worker that begins step c has the updates of all steps before c - s; an update still has all parts
-    async    every part of a batch is an update of its own, by whoever comes
-    local    every worker updates weights of its own; all are averaged every H steps
-    gossip   the same, but after each step two of them meet, and both go on with their mean
+sync     every step: all parts of a batch, one update; nobody computes on weights that are not the newest
+stale    a worker that begins step c has the updates of all steps before c - s; an update still has all parts
+async    every part of a batch is an update of its own, by whoever comes
+local    every worker updates weights of its own; all are averaged every H steps
+gossip   the same, but after each step two of them meet, and both go on with their mean
 """
 
 import numpy as np
+
+EVERY, STALENESS = 8, 4  # where a plan does not say
 
 
 def ready(clock: int, complete: int, staleness: int) -> bool:

@@ -132,9 +132,24 @@ class Plan:
         return prod(axis.degree + axis.servers for axis in self.axes)
 
     @property
+    def hands(self) -> int:
+        """How many of them compute."""
+        return prod(axis.degree for axis in self.axes)
+
+    @property
     def has_ranks(self) -> bool:
         """Whether it runs in processes of its own, be it a single one."""
         return self.axes[0].name not in ALONE
+
+    @property
+    def is_conducted(self) -> bool:
+        """Whether its processes keep no step with each other: one more hands out the work."""
+        return self.axes[0].name in ("server", "gossip")
+
+    def alone(self) -> "Plan":
+        """What one of its workers does, by itself."""
+        apart: dict[str, Any] = dict.fromkeys(("backend", "consistency", "staleness", "topology", "adapt", "cores"))
+        return replace(self, axes=(Axis("serial"),), **apart)
 
     @property
     def cuts_layers(self) -> bool:
@@ -145,6 +160,11 @@ class Plan:
     def is_baseline(self) -> bool:
         """Whether it is a reference point that runs with PyTorch's defaults."""
         return self.axes[0].name in ("plain", "ddp")
+
+    @property
+    def keeps_step(self) -> bool:
+        """Whether ranks compute every step on the same weights: batch norm may span them."""
+        return self.axes[0].name != "local" and (self.consistency != "stale" or self.staleness == 0)
 
     def said(self) -> dict[str, Any]:
         """The options that have a value."""

@@ -1,5 +1,6 @@
 """Charts of runs: how fast each case is, what it reaches in its time, what its layers cost."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from manyhands.report.bars import Bar, bars
@@ -57,6 +58,24 @@ def _reached(run: Run) -> tuple[float, float, str] | None:
     result = run.result or {}
     seconds, accuracy = (result.get("seconds") or {}).get("train"), result.get("test_accuracy")
     return None if seconds is None or accuracy is None else (seconds, accuracy, run.name)
+
+
+def staleness(table: Sequence[Row]) -> Panel | None:
+    """How many updates had overtaken gradients, a line a case; None where all kept step."""
+    series = []
+    for case, (row, colour) in enumerate(_coloured(table)):
+        late: Counter[int] = Counter()
+        for run in row.finished:
+            told = (run.result or {}).get("staleness") or {}
+            late.update({int(number): count for number, count in told.get("histogram", {}).items()})
+        if any(late):
+            x = tuple(range(max(late) + 1))
+            y = tuple(late[number] / late.total() for number in x)
+            series.append(Series(row.label, colour, "line", tuple(map(float, x)), y, symbol=case))
+    if not series:
+        return None
+    axes = Axis("updates since the weights were read"), Axis("share of the gradients", percent=True)
+    return Panel("Staleness", {"": Chart("staleness", "How stale gradients were", *axes, tuple(series))})
 
 
 def layers(every: Sequence[Layer]) -> Panel:

@@ -60,11 +60,11 @@ class Report:
         if not self.rows:
             return Drawn(studies, (), None, None, ())
         timeline, unreadable = timelines.panel(self.rows)
-        tradeoff = charts.tradeoff(self.rows)
+        apart = [panel for panel in (charts.tradeoff(self.rows), charts.staleness(self.rows)) if panel]
         timed = fastest_run(self.rows)
         return Drawn(
             studies=studies,
-            runs=(charts.speed(self.rows), *learning.panels(self.rows), *([tradeoff] if tradeoff else [])),
+            runs=(charts.speed(self.rows), *learning.panels(self.rows), *apart),
             timeline=timeline,
             layers=charts.layers(timed.record["layers"]) if timed else None,
             skipped=tuple(unreadable),

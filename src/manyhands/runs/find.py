@@ -290,7 +290,7 @@ def predicted_cut(
     as many as is fastest."""
     batch, (adds, sends) = config.train.batch_size, links
     costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, adds)
-    level = Level(1, sends.gb_per_s, sends.latency_us)
+    level = Level(1, sends.sustained_gb_per_s, sends.latency_us)  # what layers hand over are megabytes
     cluster = _cluster(plan, machine, level, late=True)  # gradients are added up after the last backward pass
     chosen = splits_of(plan, graph, batch, plan.world, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
     pipeline = pipeline_of(plan, chosen)

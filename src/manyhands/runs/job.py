@@ -24,6 +24,7 @@ from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.pipeline import PipelineStep
 from manyhands.engine.placement import place
+from manyhands.engine.slow import slow_down
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError, PlanError
@@ -90,7 +91,7 @@ def assemble(
     feed_of = partial(make_feed, config, plan, dataset.schema, team if layers is None else Team())
     trainee = Trainee(
         model=model,
-        norms=[] if plan.is_baseline or layers else over_ranks(model, team),
+        norms=[] if plan.is_baseline or layers or not plan.keeps_step else over_ranks(model, team),
         exchange=parallelize(model, make, config.train.clip, plan, team, layers),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
@@ -104,6 +105,8 @@ def assemble(
     if isinstance(trainee.exchange, Hybrid):
         number = plan.microbatches or config.train.accumulate
         step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
+    if plan.has_ranks and plan.world == team.world:
+        slow_down(step, config.fault.read(), team.rank, config.train.seed)
     return Job(
         trainee=trainee,
         step=step,
@@ -191,6 +194,16 @@ def best_checkpoint(run: store.Run) -> Path:
     if newest is None:
         raise ModelError(f"run {run.folder} has no intact checkpoint: train it again")
     return newest
+
+
+def averaged_weights(run: store.Run) -> dict[str, Tensor]:
+    """The mean of a run's weights as it was last, which has seen most of them."""
+    newest = checkpoint.newest_whole(run.checkpoints)
+    if newest is None or not (newest / checkpoint.AVERAGED).exists():
+        raise ModelError(
+            f"run {run.folder} has no averaged weights: train with --set train.ema=0.99 or --set train.swa=0.25"
+        )
+    return checkpoint.load_model(newest, checkpoint.AVERAGED)
 
 
 def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:

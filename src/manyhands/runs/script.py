@@ -43,7 +43,7 @@ def settled(plan: Plan, here: Place | None = None) -> Plan:
     for name, value in plan.said().items():
         if name not in OBEYED:
             raise PlanError(f"plan option {name}={value} is for manyhands train: a script takes {', '.join(OBEYED)}")
-    if plan.cuts_layers:
+    if plan.cuts_layers or plan.axes[0].name == "local":
         raise PlanError(f"plan {plan.name} is for manyhands train: a script takes data:N and ddp:N")
     if plan.shard == "full":
         raise PlanError("plan option shard=full is for manyhands train: a script takes shard=optimizer")

@@ -1,0 +1,121 @@
+"""Pushing: the exchange of a worker whose weights live on servers.
+
+backward   … conv2   conv1                     gradients go out as soon as those of a server's part are all there
+servers        part 1 ─→   part 0 ─→           a thread for each
+next step                        ─→ pull       weights come back, from all servers at once
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import nn
+
+from manyhands.comm.reduction import parts
+from manyhands.comm.wire import Head, Wire
+from manyhands.data.feed import Share
+from manyhands.engine.agenda import Item
+from manyhands.engine.exchange import Alone
+from manyhands.engine.flat import Flat
+
+
+class Pushing(Alone):
+    """One worker's side of it."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None, servers: Sequence[Wire]):
+        super().__init__(model, optimizer, clip)
+        self.flat, self.servers = Flat(model), servers
+        self.row, self.gradients = self.flat.row(), self.flat.row()
+        self.flat.move_in(self.row)
+        self.parts = parts(self.flat.size, len(servers))
+        self.sends = ThreadPoolExecutor(len(servers))
+        self.sent: list[Future[None]] = []
+        self.versions = [0] * len(servers)
+        self.holding = False
+        self.step, self.rate = 0, 0.0
+        self._reset()
+        for number, parameter in enumerate(self.flat.parameters):
+            parameter.register_post_accumulate_grad_hook(self._keep(number))  # type: ignore[no-untyped-call]
+
+    def _reset(self) -> None:
+        """Parameters of which no gradient has come, and those that each part still waits for."""
+        starts, parameters = self.flat.starts, self.flat.parameters
+        self.missing = set(range(len(parameters)))
+        self.awaited = [
+            {
+                number
+                for number, at in enumerate(starts)
+                if at < part.stop and at + parameters[number].numel() > part.start
+            }
+            for part in self.parts
+        ]
+
+    def _keep(self, number: int) -> Callable[[nn.Parameter], None]:
+        place = self.flat.view(self.gradients, number)
+
+        def hook(parameter: nn.Parameter) -> None:
+            assert parameter.grad is not None
+            if number in self.missing:
+                place.copy_(parameter.grad)
+                self.missing.remove(number)
+            else:  # a further part of an accumulated batch
+                place.add_(parameter.grad)
+            parameter.grad = None
+            if not self.holding and self.clip is None:  # a norm needs all of them
+                self._come(number)
+
+        return hook
+
+    def _come(self, number: int) -> None:
+        """A gradient is final: send the parts that waited for it alone."""
+        for server, awaited in enumerate(self.awaited):
+            if number in awaited:
+                awaited.remove(number)
+                if not awaited:
+                    self.sent.append(self.sends.submit(self._push, server))
+
+    def _push(self, server: int) -> None:
+        head = {"kind": "push", "step": self.step, "version": self.versions[server], "rate": self.rate}
+        self.servers[server].send(head, [self.gradients[self.parts[server]]])
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        self.holding = True
+        try:
+            yield
+        finally:
+            self.holding = False
+
+    def begin(self, item: Item, order: Head) -> None:
+        """Pull the weights for a step."""
+        self.step, self.rate = item.step, order["rate"]
+        self.versions = list(self.sends.map(self._pull, range(len(self.servers))))
+
+    def _pull(self, server: int) -> int:
+        into = [self.row[self.parts[server]]]
+        head, _ = self.servers[server].ask({"kind": "pull", "step": self.step}, into=into)
+        version: int = head["version"]
+        return version
+
+    def update(self) -> None:
+        """Send what has not gone out yet, and wait until all has."""
+        for number in self.missing:  # parameters that this worker did not use
+            self.flat.view(self.gradients, number).zero_()
+        if self.clip is not None:
+            self.gradients.mul_(torch.clamp(self.clip / (self.gradients.norm() + 1e-6), max=1.0))
+        for number in range(len(self.flat.parameters)):
+            self._come(number)
+        for each in self.sent:
+            each.result()
+        self.sent.clear()
+        self._reset()
+
+    def close(self) -> None:
+        self.sends.shutdown()
+        for wire in self.servers:
+            wire.close()
+
+    def weight(self, share: Share) -> Share:
+        """As the whole batch has it: the gradients of all parts add up to those of the batch."""
+        return share

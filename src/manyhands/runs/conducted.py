@@ -1,0 +1,91 @@
+"""Conducted: a training whose workers do not keep step, around the loop that trains in one process.
+
+This process is the conductor: it starts workers and servers, hands out the work, and alone writes.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from manyhands.comm.flock import Flock
+from manyhands.data.feed import Feed
+from manyhands.engine.checkpoint import Position
+from manyhands.engine.conductor import Conductor
+from manyhands.engine.exchange import Alone
+from manyhands.engine.loop import total_steps
+from manyhands.errors import PlanError
+from manyhands.machine.machine import Machine
+from manyhands.optim.schedule import factor
+from manyhands.plan.plan import Plan
+from manyhands.progress import say
+from manyhands.runs import store
+from manyhands.runs.config import Config
+from manyhands.runs.hand import WORD
+from manyhands.runs.job import Job
+
+
+@contextmanager
+def conducted(
+    run: store.Run, config: Config, plan: Plan, job: Job, position: Position
+) -> Iterator[tuple[Job, Conductor]]:
+    """The job with a step that others carry out; `plan` is in the run's record already."""
+    axis, exchange, feed = plan.axes[0], job.trainee.exchange, job.trainee.feed
+    assert isinstance(exchange, Alone)
+    if hasattr(job.trainee.model, "begin_epoch"):
+        raise PlanError(
+            f"model {config.model.name} learns a block at a time, which plan {plan.name} cannot: use serial"
+        )
+    total, word = total_steps(config.train.epochs, config.train.max_steps, len(feed)), secrets.token_hex(16)
+    conductor = Conductor(
+        exchange,
+        axis.degree,
+        axis.servers,
+        own=plan.consistency in ("sync", "stale") if axis.servers else False,
+        word=word,
+        per_epoch=len(feed),
+        total=total,
+        every=config.checkpoint.every_steps,
+        rate=lambda step: job.lr * factor(config.optim, step, total),
+        timeout=config.train.timeout,
+    )
+    left = config.train.restarts
+
+    def ended(rank: int, why: str | None) -> None:
+        nonlocal left
+        if why is None or conductor.ended or not conductor.lost(rank, why, again=left > 0):
+            return
+        say(f"{why}; the others go on" + (", and it starts again" if left else ""))
+        if left:
+            left -= 1
+            flock.start(rank)
+
+    arguments = [str(run.folder), str(conductor.door.port)]
+    try:
+        with Flock("manyhands.runs.hand", arguments, plan.world, {WORD: word}, ended) as flock:
+            conductor.begin(position.step, position.epoch, position.batch)
+            run.update(ranks=[conductor.about[rank] for rank in sorted(conductor.about)])
+            torch.set_num_threads(Machine.from_json(run.record["machine"]).physical_cores)  # workers rest meanwhile
+            yield replace(job, step=conductor, trainee=replace(job.trainee, feed=Tickets(feed))), conductor
+    finally:
+        conductor.close()
+
+
+class Tickets:
+    """A feed of which only the number of batches, and of samples in each, counts: others have the samples."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.feed, name)
+
+    def __len__(self) -> int:
+        return len(self.feed)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, ...]]:
+        for _ in range(start, len(self.feed)):
+            yield (torch.empty(0),)

@@ -1,0 +1,132 @@
+"""Hand: a worker or a server of a conducted run (`python -m manyhands.runs.hand RUN PORT RANK`)."""
+
+import os
+import platform
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manyhands.machine.process import settle
+from manyhands.plan.plan import Plan, from_table
+from manyhands.progress import set_quiet
+from manyhands.runs import store
+from manyhands.runs.config import Config
+from manyhands.runs.run import order_of
+
+if TYPE_CHECKING:
+    from manyhands.comm.wire import Wire
+
+WORD = "MANYHANDS_WORD"  # that the processes of one run know
+
+
+def main(folder: Path, port: int, rank: int) -> None:
+    set_quiet(True)
+    run = store.load(folder)
+    plan, config = from_table(run.record["plan"], "run.json"), order_of(run)
+    settle(threads=plan.threads, cores=plan.cores[rank] if plan.cores else None, allocator=plan.allocator or "default")
+    (serve if rank >= plan.axes[0].degree else work)(config, plan, port, rank)
+
+
+def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
+    """Keep a part of the parameters until the conductor says that it is over."""
+    from functools import partial
+
+    from manyhands.comm.wire import Door
+    from manyhands.engine.server import Server
+    from manyhands.optim import optimizer as optim
+
+    # The rate comes with every push.
+    make = partial(optim.build, options=config.optim, lr=1.0, best=True, device="cpu")
+    bound = {"sync": 0, "stale": plan.staleness or 0, "async": None}[plan.consistency or "sync"]
+    server = Server(make, plan.axes[0].degree, bound, adapt=plan.adapt == "on")
+    with closing(Door(os.environ[WORD], server.serve)) as door, closing(_hello(port, rank, door.port)) as wire:
+        while True:
+            order, rows = wire.receive()
+            match order["kind"]:
+                case "begin":
+                    server.begin(order, rows)
+                    wire.send({})
+                case "give":
+                    wire.send(*server.give(order["version"]))
+                case _:
+                    server.end()
+                    wire.send(_about())
+                    return
+
+
+def work(config: Config, plan: Plan, port: int, rank: int) -> None:
+    """Compute gradients until there is nothing more to do."""
+    import torch
+    from torch import Tensor
+
+    from manyhands.comm.wire import Head, dial
+    from manyhands.data.feed import Batches, DeviceFeed, HostFeed
+    from manyhands.data.load import load
+    from manyhands.engine.flat import state_of
+    from manyhands.engine.gossip import Gossip
+    from manyhands.engine.pushing import Pushing
+    from manyhands.engine.slow import slow_down
+    from manyhands.engine.worker import Worker, buffers_of
+    from manyhands.runs.job import assemble
+    from manyhands.runs.training import RANK_SEEDS
+
+    dataset = load(config.data.name, config.data)
+    job = assemble(config, plan.alone(), dataset)
+    slow_down(job.step, config.fault.read(), rank, config.train.seed)
+    torch.manual_seed(config.train.seed + RANK_SEEDS * rank)
+    trainee, clip, word, workers = job.trainee, config.train.clip, os.environ[WORD], plan.axes[0].degree
+    exchange: Gossip | Pushing
+    if plan.axes[0].name == "gossip":
+        exchange = gossip = Gossip(
+            trainee.model,
+            trainee.optimizer,
+            clip,
+            rank=rank,
+            world=workers,
+            topology=plan.topology or "ring",
+            seed=config.train.seed,
+            word=word,
+        )
+        wire = _hello(port, rank, gossip.door.port)
+        welcome, (row, *rows) = wire.receive()
+        state, groups = state_of(welcome, rows)
+        gossip.take(row, gossip.flat.joined(state, groups) if state else None)
+        if welcome["late"]:
+            gossip.join(welcome["peers"])
+    else:
+        wire = _hello(port, rank, 0)
+        welcome, _ = wire.receive()
+        servers = [dial(each, word, {"rank": rank}) for each in welcome["servers"]]
+        exchange = Pushing(trainee.model, trainee.optimizer, clip, servers)
+    trainee.exchange = exchange
+
+    def give() -> tuple[Head, list[Tensor]]:
+        head, rows = exchange.told() if isinstance(exchange, Gossip) else ({}, [])
+        return head, [*buffers_of(trainee.model), *rows]
+
+    feed = trainee.feed
+    assert isinstance(feed, DeviceFeed | HostFeed)
+    batches = Batches(len(dataset.train), config.train.batch_size, config.train.seed)
+    with closing(wire), closing(exchange):
+        Worker(wire, job.step, exchange, feed, batches, workers).run(give, _about)
+
+
+def _hello(port: int, rank: int, own: int) -> "Wire":
+    """Tell the conductor who one is, and at which port others find one."""
+    from manyhands.comm.wire import dial
+
+    about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
+    return dial(port, os.environ[WORD], {**about, "port": own})
+
+
+def _about() -> dict[str, float]:
+    import torch
+
+    from manyhands.runs.training import peak_memory_mb
+
+    return {"peak_memory_mb": peak_memory_mb(torch.device("cpu"))}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

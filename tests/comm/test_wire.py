@@ -1,0 +1,115 @@
+"""Messages between processes: what is sent arrives as it was, and the end of one is told to the other."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from manyhands.comm.wire import MOST_HEAD, Door, Gone, Head, Wire, dial
+from manyhands.errors import RankError
+
+
+def echo(wire: Wire, hello: Head) -> None:
+    while True:
+        head, rows = wire.receive()
+        wire.send({**head, "from": hello["rank"]}, rows)
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    opened = Door("secret", echo)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def call(door: Door) -> Iterator[Callable[..., Wire]]:
+    """Comes to the door; goes again when the test is over."""
+    wires = []
+
+    def dialled(rank: int, word: str = "secret") -> Wire:
+        wires.append(dial(door.port, word, {"rank": rank}))
+        return wires[-1]
+
+    yield dialled
+    for wire in wires:
+        wire.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("count", [0, 1, 3_000_001])
+def test_tensors_arrive_as_they_were(call, dtype: torch.dtype, count: int) -> None:
+    wire = call(3)
+    sent = [torch.arange(count).to(dtype), torch.ones(2, dtype=dtype)]
+    into = [torch.zeros(count, dtype=dtype), torch.zeros(2, dtype=dtype)]
+    head, rows = wire.ask({"kind": "push", "text": "ä\n"}, sent, into)
+    assert head == {"kind": "push", "text": "ä\n", "from": 3}
+    assert all(row is place for row, place in zip(rows, into, strict=True))
+    assert all(torch.equal(row, other) for row, other in zip(rows, sent, strict=True))
+
+
+def test_a_part_of_a_row_is_sent_and_filled(call) -> None:
+    wire, row, into = call(0), torch.arange(10.0), torch.zeros(10)
+    wire.ask({}, [row[3:6]], [into[5:8]])
+    assert into.tolist() == [0, 0, 0, 0, 0, 3, 4, 5, 0, 0]
+
+
+def test_another_size_than_expected_is_an_error(call) -> None:
+    wire = call(0)
+    with pytest.raises(RankError, match="were expected"):
+        wire.ask({}, [torch.zeros(3)], [torch.zeros(4)])
+
+
+def test_whoever_does_not_know_the_word_is_not_served(call) -> None:
+    with pytest.raises(Gone):
+        call(0, "guess").ask({})
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack("!I", MOST_HEAD + 1),
+        struct.pack("!I", 3) + b"{}{",
+        struct.pack("!I", 2) + b"[]",
+    ],
+)
+def test_garbage_is_shown_out_and_others_are_served(door: Door, call, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", door.port)) as stranger:
+        stranger.sendall(garbage)
+        stranger.settimeout(10)
+        assert stranger.recv(1) == b""
+    assert call(1).ask({"a": 1})[0] == {"a": 1, "from": 1}
+
+
+def test_the_end_of_one_is_the_end_of_its_own_wires_alone(door: Door, call) -> None:
+    first, second = (call(rank) for rank in (1, 2))
+    first.ask({})
+    first.close()
+    with pytest.raises(Gone):
+        first.ask({})
+    assert second.ask({})[0]["from"] == 2
+    door.close()
+    with pytest.raises(Gone):
+        second.ask({})
+    with pytest.raises(Gone):
+        call(3)
+
+
+def test_threads_do_not_mix_their_messages(call) -> None:
+    wire = call(0)
+    rows = [torch.full((50_000,), float(number)) for number in range(8)]
+    threads = [threading.Thread(target=wire.send, args=({"number": number}, [row])) for number, row in enumerate(rows)]
+    for thread in threads:
+        thread.start()
+    seen = []
+    for _ in threads:
+        head, (row,) = wire.receive()
+        assert torch.equal(row, rows[head["number"]])
+        seen.append(head["number"])
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(8))

@@ -1,0 +1,240 @@
+"""Ranks that do not keep step, beside synchronous ones and beside the same by hand; each function runs in all ranks."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from manyhands.data.feed import Feed
+from manyhands.engine import checkpoint
+from manyhands.engine.checkpoint import Position
+from manyhands.engine.flat import Flat
+from manyhands.engine.local import Local
+from manyhands.engine.stale import Stale
+from manyhands.engine.team import Team
+from manyhands.optim import optimizer as optim
+from manyhands.plan.consistency import averages, elastic_rate
+from manyhands.plan.words import parse
+from manyhands.runs.job import Job, assemble, make_feed
+from numerics.cases import REST, distance, ordered, steps, trained
+
+
+def like_synchronous(
+    backend: str, rank: int, world: int, model: str, apart: str, precision: str, changes: dict[str, object]
+) -> None:
+    """`apart`, with {world} for the number of ranks, comes to the weights of data:N, on all ranks to the same bits."""
+    team, rest = Team(rank, world), f"backend={backend},precision={precision}"
+    one = steps(model, f"data:{world},{rest}", team, **changes).trainee.exchange.weights()
+    many = steps(model, f"{apart.format(world=world)},{rest}", team, **changes).trainee.exchange.weights()
+    far = {name: distance(tensor, one[name]) for name, tensor in many.items()}
+    assert max(far.values()) < {"fp32": 1e-6, "fp64": 1e-12}[precision], far
+    agree(many, world)
+
+
+def agree(tensors: dict[str, Tensor], world: int) -> None:
+    """All ranks have the same to the bit."""
+    told: list[Any] = [None] * world
+    dist.all_gather_object(told, digest(tensors))
+    assert len(set(told)) == 1
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    parts = (tensors[name].detach().contiguous().numpy().tobytes() for name in sorted(tensors))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+# Local.
+
+
+def local_by_hand(backend: str, rank: int, world: int, options: str) -> None:
+    """Every worker's weights, computed here one worker after the other, and their mean or centre."""
+    plan = parse(f"local:{world},backend={backend},precision=fp64,device=cpu,{options},{REST}")
+    config, dataset = ordered("convnet", optim__name="momentum")
+    job = trained(assemble(config, plan, dataset, Team(rank, world)))
+    assert plan.every is not None
+    serial = parse(f"serial,precision=fp64,device=cpu,{REST}")
+    workers = [assemble(config, serial, dataset) for _ in range(world)]
+    feeds = [
+        make_feed(config, serial, dataset.schema, Team(each, world), dataset.train, config.train.seed)
+        for each in range(world)
+    ]
+    weights = [list(worker.trainee.model.parameters()) for worker in workers]
+    centre = [each.detach().clone() for each in weights[0]]
+    step = 0
+    for epoch in range(2):
+        for number, batches in enumerate(zip(*(feed.epoch(epoch) for feed in feeds), strict=True)):
+            for worker, feed, batch in zip(workers, feeds, batches, strict=True):
+                _learn(worker, feed, batch, number, world)
+            if averages(step, plan.every, plan.after or 0):
+                _bring_together(weights, centre, elastic=plan.average == "elastic")
+            step += 1
+    own = [each.detach() for each in job.trainee.model.parameters()]
+    for name, (mine, wanted) in enumerate(zip(own, weights[rank], strict=True)):
+        assert distance(mine, wanted) < 1e-12, name
+    means = [torch.stack(list(each)).mean(0) for each in zip(*weights, strict=True)]
+    names = [name for name, _ in job.trainee.model.named_parameters()]
+    read = job.trainee.exchange.weights()
+    for name, wanted in zip(names, centre if plan.average == "elastic" else means, strict=True):
+        assert distance(read[name], wanted) < 1e-12, name
+    for mine, before in zip(job.trainee.model.parameters(), own, strict=True):
+        assert torch.equal(mine, before)  # only read
+    agree(read, world)
+
+
+def _learn(worker: Job, feed: Feed, batch: tuple[Tensor, ...], number: int, world: int) -> None:
+    trainee, share = worker.trainee, feed.share(number)
+    trainee.optimizer.zero_grad()
+    inputs, labels = trainee.prepared(feed, batch)
+    (trainee.loss(trainee.model(inputs), labels) * (world * share.mine / share.whole)).backward()
+    trainee.optimizer.step()
+
+
+def _bring_together(weights: list[list[torch.nn.Parameter]], centre: list[Tensor], elastic: bool) -> None:
+    with torch.no_grad():
+        for place, copies in enumerate(zip(*weights, strict=True)):
+            if elastic:
+                apart = [elastic_rate(len(copies)) * (copy - centre[place]) for copy in copies]
+                centre[place] += torch.stack(apart).sum(0)
+                for copy, away in zip(copies, apart, strict=True):
+                    copy -= away
+            else:
+                mean = torch.stack(list(copies)).mean(0)
+                for copy in copies:
+                    copy.copy_(mean)
+
+
+# Both.
+
+
+def resumes(backend: str, rank: int, world: int, options: str, folder: str) -> None:
+    """A training that was kept after its first epoch, and taken up again, goes on to the bit; dropout too."""
+    words = f"{options.format(world=world)},backend={backend},precision=fp32,device=cpu,{REST}"
+    changes: dict[str, object] = {"optim__name": "adam", "optim__lr": 0.01, "model__dropout": 0.5}
+    config, dataset = ordered("convnet", **changes)
+    torch.manual_seed(rank)
+    first = trained(assemble(config, parse(words), dataset, Team(rank, world)), range(1))
+    first.trainee.exchange.settle()
+    checkpoint.save(Path(folder), first.trainee, Position(step=5), keep=1, best=False)
+    trained(first, range(1, 2))
+    dist.barrier()
+    again = assemble(config, parse(words), dataset, Team(rank, world))
+    torch.manual_seed(99)
+    (path,) = checkpoint.listing(Path(folder))
+    assert checkpoint.restore(path, again.trainee).step == 5
+    trained(again, range(1, 2))
+    for job in (first, again):
+        job.trainee.exchange.settle()
+    assert digest(first.trainee.model.state_dict()) == digest(again.trainee.model.state_dict())
+    assert digest(first.trainee.exchange.weights()) == digest(again.trainee.exchange.weights())
+
+
+def batch_norms(backend: str, rank: int, world: int, options: str) -> None:
+    """Each rank normalizes by its own samples, one sample by what was tracked; what is read is the same on all."""
+    words = f"{options.format(world=world)},backend={backend},precision=fp32,device=cpu,{REST}"
+    config, dataset = ordered("convnet", model__name="mlp", model__batch_norm=True)
+    job = trained(assemble(config, parse(words), dataset, Team(rank, world)))
+    exchange = job.trainee.exchange
+    assert isinstance(exchange, Local | Stale)
+    assert exchange.norms
+    assert not job.trainee.norms
+    exchange.settle()
+    weights = exchange.weights()
+    assert all(each.isfinite().all() for each in weights.values())
+    agree({name: each for name, each in weights.items() if each.is_floating_point()}, world)
+
+
+# Stale.
+
+
+def stale_is_blocking(backend: str, rank: int, world: int) -> None:
+    """Without staleness: what an all-reduce that all wait for gives, to the bit."""
+    words = f"data:{world},consistency=stale,staleness=0,backend={backend},precision=fp32,device=cpu,{REST}"
+    config, dataset = ordered("convnet", optim__name="momentum")
+    many = trained(assemble(config, parse(words), dataset, Team(rank, world)))
+    serial = parse(f"serial,precision=fp32,device=cpu,{REST}")
+    hand = assemble(config, serial, dataset)
+    feed = make_feed(config, serial, dataset.schema, Team(rank, world), dataset.train, config.train.seed)
+    trainee, flat = hand.trainee, Flat(hand.trainee.model)
+    row, told = torch.zeros(flat.size + 1), []
+    for epoch in range(2):
+        for number, batch in enumerate(feed.epoch(epoch)):
+            share = feed.share(number)
+            trainee.optimizer.zero_grad()
+            inputs, labels = trainee.prepared(feed, batch)
+            loss = trainee.loss(trainee.model(inputs), labels) * (share.mine / share.whole)
+            loss.backward()
+            for place, parameter in enumerate(flat.parameters):
+                flat.view(row, place).copy_(parameter.grad)
+            row[flat.size] = loss.detach()
+            dist.all_reduce(row)
+            for place, parameter in enumerate(flat.parameters):
+                parameter.grad = flat.view(row, place).clone()
+            trainee.optimizer.step()
+            told.append(float(row[flat.size]))
+    assert digest(many.trainee.model.state_dict()) == digest(trainee.model.state_dict())
+    assert many.trainee.exchange.losses() == told
+    assert many.trainee.exchange.staleness() == {0: 10}
+
+
+class Latest:
+    """Sums that nobody gets before they are waited for."""
+
+    def __init__(self, size: int, slots: int) -> None:
+        self.rows = torch.zeros(slots, size, dtype=torch.float64)
+
+    def row(self, step: int) -> Tensor:
+        return self.rows[step % len(self.rows)]
+
+    def send(self, step: int) -> None: ...
+
+    def come(self, step: int) -> bool:
+        return False
+
+    def take(self, step: int) -> Tensor:
+        return self.row(step)
+
+
+def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
+    """Gradients that always come as late as they may: each is of weights that lack so many updates, and is applied at
+    the rate of its own step."""
+    config, dataset = ordered("convnet", optim__name="momentum", train__clip=0.5)
+    serial = parse(f"serial,precision=fp64,device=cpu,{REST}")
+    one, hand = (assemble(config, serial, dataset).trainee for _ in range(2))
+    later = Latest(Flat(one.model).size + 1, most + 1)
+
+    def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return optim.build(parameters, config.optim, 0.05, best=True, device="cpu")
+
+    stale = Stale(one.model, make, 0.5, Team(), most, later)
+    late: list[tuple[float, list[Tensor]]] = []
+
+    def apply() -> None:
+        rate, gradients = late.pop(0)
+        for parameter, gradient in zip(hand.model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optim.set_lr(hand.optimizer, rate)
+        hand.exchange.update()
+
+    for step, batch in enumerate(one.feed.epoch(0)):
+        rate = 0.05 / (1 + step)
+        optim.set_lr(stale.optimizer, rate)
+        for trainee, optimizer in ((one, stale.optimizer), (hand, hand.optimizer)):
+            optimizer.zero_grad()
+            trainee.losses(batch).backward()
+        stale.hear(torch.tensor(float(step)))
+        stale.update()
+        assert stale.optimizer.param_groups[0]["lr"] == rate
+        late.append((rate, [each.grad.clone() for each in hand.model.parameters()]))
+        if len(late) > most:
+            apply()
+        assert digest(one.model.state_dict()) == digest(hand.model.state_dict())
+    assert stale.losses() == [float(each) for each in range(5 - most)]
+    assert stale.staleness() == {**dict.fromkeys(range(most), 1), most: 5 - most}
+    stale.settle()
+    while late:
+        apply()
+    assert digest(one.model.state_dict()) == digest(hand.model.state_dict())
+    assert stale.losses() == [float(each) for each in range(5 - most, 5)]

@@ -1,0 +1,54 @@
+"""How far ranks run ahead of each other while some of their steps take long, seen by one clock of the whole host."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from manyhands.engine.stale import Stale
+from manyhands.engine.team import Team
+from manyhands.plan.words import parse
+from manyhands.runs.job import assemble
+from numerics.apart_cases import agree
+from numerics.cases import REST, ordered
+
+PAUSE = 0.004  # seconds, several times what a step of this model takes
+
+
+def bound(backend: str, rank: int, world: int, most: int, epochs: int) -> None:
+    """No rank begins a step before all have sent what is due for it, and all come to the same weights."""
+    words = f"data:{world},consistency=stale,staleness={most},backend={backend},precision=fp32,device=cpu,{REST}"
+    config, dataset = ordered("convnet", model__name="mlp")
+    job = assemble(config, parse(words), dataset, Team(rank, world))
+    exchange, feed = job.trainee.exchange, job.trainee.feed
+    assert isinstance(exchange, Stale)
+    random, begun, sent, losses = np.random.default_rng(rank), [], [], []
+    send = exchange.later.send
+
+    def noted(step: int) -> None:
+        if random.random() < 0.2:
+            time.sleep(PAUSE)
+        sent.append(time.monotonic_ns())
+        send(step)
+
+    exchange.later.send = noted  # type: ignore[method-assign]
+    for epoch in range(epochs):
+        for number, batch in enumerate(feed.epoch(epoch)):
+            begun.append(time.monotonic_ns())
+            job.step(batch, feed.share(number))
+            losses += exchange.losses() or []
+    exchange.settle()
+    losses += exchange.losses() or []
+    agree(job.trainee.model.state_dict(), world)
+    everyone: list[Any] = [None] * world
+    dist.all_gather_object(everyone, (sent, losses, exchange.staleness()))
+    count = len(begun)
+    for step in range(most + 1, count):
+        assert all(others[step - most - 1] < begun[step] for others, _, _ in everyone), f"step {step}"
+    assert all(told == losses for _, told, _ in everyone)
+    assert len(losses) == count
+    seen = [histogram for _, _, histogram in everyone]
+    assert all(sum(each.values()) == count for each in seen)
+    assert max(max(each) for each in seen) <= most
+    assert max(max(each) for each in seen) > 0 or most == 0  # somebody did run ahead
