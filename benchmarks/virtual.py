@@ -22,7 +22,7 @@ from manyhands.simulate.crew import Crew
 
 MACHINE = "edge4-1gbe"
 WORKERS = 64
-BATCHES = {4096: 2, 256: 9}  # 64 and 4 samples a worker; and steps, an averaging among the latter
+BATCHES = {4096: 2, 256: 20}  # 64 and 4 samples a worker; and steps, with averagings among the latter
 SAME = "precision=fp32,layout=channels_last,kernels=own"  # what would otherwise be bound by trials
 KINDS = (
     "data:{0}",

@@ -100,9 +100,9 @@ def test_table(manyhands) -> None:
     "plan",
     [
         "data:3,consistency=stale",
-        pytest.param("server:2+1,consistency=async", marks=pytest.mark.long),  # links of all sizes are measured
-        pytest.param("local:2", marks=pytest.mark.long),
-        pytest.param("gossip:2", marks=pytest.mark.long),
+        "server:2+1,consistency=async",
+        "gossip:2",
+        pytest.param("local:2", marks=pytest.mark.long),  # links of all sizes are measured
     ],
 )
 def test_on_this_machine(simulate, plan: str) -> None:
@@ -130,6 +130,7 @@ def test_on_this_machine(simulate, plan: str) -> None:
         (["--plan", "data:2", "--target", "2"], "--target 2.0: an accuracy above 0, at most 1, is needed"),
         (["--plan", "data:2", "--set", "fault.slow_rank=2:3x"], "the plan has workers 0 to 1"),
         (["--plan", "data:2", "--set", "train.patience=2"], "train.patience=2 does not go with --accuracy"),
+        (["--plan", "data:2", "--set", "train.ema=0.9"], "train.ema=0.9 does not go with --accuracy"),
         (["--plan", "data:2", "--batch-size", "100000"], "is larger than the training set"),
         (["--plan", "data:2", "--devices", "2"], "--devices does not go with --accuracy"),
         (["--plan", "data:2", "--sweep", "devices=1,2"], "--sweep does not go with --accuracy"),

@@ -159,12 +159,12 @@ def test_gossip() -> None:
     assert [(act.batch, act.part) for act in only(acts, Step) if act.worker == 0] == [(0, 0), (1, 0), (1, 2)]
 
 
-def test_nothing_is_handed_out_of_an_empty_part() -> None:
-    pace = Pace(3, {0: 0, SIZE: 1000}, servers=1)
-    made = Crew(pace, [[SIZE] * 3, [SIZE, SIZE, 0]], [0] * 3)
-    assert len(only(list(made.free()), Push)) == 5
-    made = Crew(pace, [[SIZE] * 3, [SIZE, SIZE, 0]], [0] * 3)
-    assert len(only(list(made.together(0)), Update)) == 2
+def test_a_part_without_samples_is_pushed_but_not_learned_from_alone() -> None:
+    pace, parts = Pace(3, {0: 0, SIZE: 1000}, servers=1), [[SIZE] * 3, [SIZE, SIZE, 0]]
+    assert len(only(list(Crew(pace, parts, [0] * 3).free()), Push)) == 6
+    assert len(only(list(Crew(pace, parts, [0] * 3).together(0)), Update)) == 2
+    assert len(only(list(Crew(pace, parts, [0] * 3).local(1, 0, 0)), Step)) == 6
+    assert len(only(list(Crew(pace, parts, [0] * 3).gossip("ring", 0)), Step)) == 5
 
 
 def test_steps_are_counted_on() -> None:

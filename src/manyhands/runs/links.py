@@ -2,14 +2,22 @@
 
 import hashlib
 import json
+import statistics
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from manyhands.comm import measure
+from manyhands.comm.wire import Door, Head, Wire, dial
 from manyhands.files import home, write_json
 from manyhands.machine.cluster import Level
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
+
+WARM, ROUNDS = 3, 21  # of messages that go there and back
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,44 @@ def known_messages(backend: str, machine: Machine) -> Link:
     return next(each for each in _measured(backend, 2, machine, usual=False) if each.operation == "send")
 
 
+def known_wire(size: int, machine: Machine) -> float:
+    """Seconds in which so many bytes go from a worker to a server, or to another worker; measured once."""
+    path = _place("wire", size, machine)
+    try:
+        return float(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        taken = _time_wire(size)
+        write_json(path, taken)
+        return taken
+
+
+def _time_wire(size: int) -> float:
+    def echo(wire: Wire, hello: Head) -> None:
+        while True:
+            wire.send({}, wire.receive()[1])
+
+    row, taken = torch.zeros(max(size // 4, 1)), []
+    door = Door("", echo)
+    wire = dial(door.port, "", {})
+    try:
+        for _ in range(WARM + ROUNDS):
+            start = time.perf_counter()
+            wire.ask({}, [row], [row])
+            taken.append(time.perf_counter() - start)
+    finally:
+        wire.close()
+        door.close()
+    return statistics.median(taken[WARM:]) / 2
+
+
+def _place(*facts: Any) -> Path:
+    *others, machine = facts
+    told = json.dumps([*others, machine.to_json()], sort_keys=True).encode()
+    return home() / "links" / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
+
+
 def _measured(backend: str, ranks: int, machine: Machine, *, usual: bool) -> list[Link]:
-    facts = json.dumps([backend, ranks, usual, machine.to_json()], sort_keys=True).encode()
-    path = home() / "links" / f"{hashlib.sha256(facts).hexdigest()[:32]}.json"
+    path = _place(backend, ranks, usual, machine)
     try:
         return [Link.from_json(each) for each in json.loads(path.read_text())]
     except (OSError, ValueError, KeyError, TypeError):

@@ -85,7 +85,7 @@ class Crew:
         self.come = [0] * len(parts)
         self.version = self.averaged = 0  # updates so far, and averagings
         self.busy = 0  # nanoseconds that all workers have computed
-        self.items = deque((batch, part) for batch, each in enumerate(parts) for part, size in enumerate(each) if size)
+        self.items = deque((batch, part) for batch, each in enumerate(parts) for part in range(len(each)))
         self.acts: list[Act] = []
 
     @property
@@ -154,8 +154,7 @@ class Crew:
     def _local(self, worker: int, every: int, after: int, first: int) -> Iterator[Wait]:
         rounds = 0
         for batch in range(len(self.parts)):
-            if self.parts[batch][worker]:
-                yield from self._step(worker, batch, worker)
+            yield from self._step(worker, batch, worker)
             if averages(first + batch, every, after):
                 if self._is_last(batch):
                     self.events.start(self._average())
@@ -165,9 +164,11 @@ class Crew:
     def _gossip(self, worker: int, topology: str, seed: int) -> Iterator[Wait]:
         while self.items:
             batch, part = self.items.popleft()
+            if not self.parts[batch][part]:
+                continue  # nothing to learn by itself
             yield from self._step(worker, batch, part)
             for other in partners(topology, worker, self.steps[worker] - 1, self.pace.workers, seed)[:1]:
-                yield self._moved(self.pace.message)
+                yield self._sent(self.pace.message)
                 self.acts.append(Meet(self.now, worker, other))
 
     # Of which that consists.
@@ -197,8 +198,12 @@ class Crew:
         yield self.cores.work(self.pace.update)
         self.acts.append(Step(self.now, worker, batch, part))
 
-    def _moved(self, nanoseconds: int) -> Wait:
-        return self.events.after(nanoseconds) if self.pace.overlap else self.cores.work(nanoseconds)
+    def _moved(self, nanoseconds: int, by: int = 1) -> Wait:
+        return self.events.after(nanoseconds) if self.pace.overlap else self.cores.work(nanoseconds, by)
+
+    def _sent(self, nanoseconds: int) -> Wait:
+        """Both ends of a message are busy with it."""
+        return self._moved(nanoseconds, 2)
 
     def _take(self, worker: int, batch: int, part: int) -> int:
         """The gradient is that of the weights of this moment, though the worker will have computed it later."""
@@ -209,16 +214,16 @@ class Crew:
         """The weights are those of the moment in which the server begins to send."""
         yield self.outward.enter
         version = self._take(worker, batch, part)
-        yield self._moved(self.pace.held)
+        yield self._sent(self.pace.held)
         self.outward.leave()
-        yield self._moved(self.pace.message - self.pace.held)
+        yield self._sent(self.pace.message - self.pace.held)
         return version
 
     def _send(self) -> Iterator[Wait]:
         yield self.inward.enter
-        yield self._moved(self.pace.held)
+        yield self._sent(self.pace.held)
         self.inward.leave()
-        yield self._moved(self.pace.message - self.pace.held)
+        yield self._sent(self.pace.message - self.pace.held)
 
     def _serve(self, nanoseconds: int) -> Iterator[Wait]:
         """All servers do their share of some work."""

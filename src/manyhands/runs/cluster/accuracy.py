@@ -13,6 +13,7 @@ from manyhands.engine.loop import total_steps
 from manyhands.errors import ConfigError, InputError, PlanError, choices
 from manyhands.machine import described
 from manyhands.plan.axis import Axis
+from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar
 from manyhands.runs.cluster.apart import Gossip, Local
@@ -29,11 +30,11 @@ KNOWN = ("serial", "data", "server", "local", "gossip")
 PLAYS = {"shard": ("none",), "compress": ("none",), "precision": ("fp32", "bf16")}
 # What a plan has that does not say it.
 USUAL: dict[str, dict[str, Any]] = {
-    "local": {"every": 8, "after": 0, "average": "mean"},
+    "local": {"every": EVERY, "after": 0, "average": "mean"},
     "gossip": {"topology": "ring"},
     "server": {"consistency": "sync"},
 }
-STALENESS = 4
+WITHOUT = ("patience", "ema", "swa", "batch_auto")  # keys of train that it has no use for
 GIGA = 1e9
 
 
@@ -123,13 +124,16 @@ def check(plan: Plan, config: Config, machine: str, target: float) -> Plan:
         raise PlanError(f"plan {plan}: workers of this machine are timed on the CPU; leave device=cuda out")
     if name == "data" and plan.consistency == "async":
         raise PlanError(f"plan {plan}: consistency=async needs servers; say server:{plan.world}+1,consistency=async")
+    if name == "server" and plan.staleness is not None:
+        plan = plan.with_defaults(consistency="stale")
     if plan.staleness is not None and plan.consistency != "stale":
         raise PlanError(f"plan {plan}: staleness={plan.staleness} is for consistency=stale; say that too")
     workers = plan.axes[0].degree
     if workers > config.train.batch_size:
         raise PlanError(f"plan {plan.name} has more workers than the batch of {config.train.batch_size} has samples")
-    if config.train.patience is not None:
-        raise ConfigError(f"train.patience={config.train.patience} does not go with --accuracy: leave it out")
+    for key in WITHOUT:
+        if value := getattr(config.train, key):
+            raise ConfigError(f"train.{key}={value} does not go with --accuracy: leave it out")
     if not 0 < target <= 1:
         raise InputError(f"--target {target}: an accuracy above 0, at most 1, is needed")
     config.fault.read().check(workers)
@@ -162,7 +166,8 @@ def learner_of(config: Config, plan: Plan, dataset: Dataset) -> Learner:
         case _, "async":
             return Free(*told, adapt=plan.adapt == "on")
         case _:
-            return Together(*told, staleness=plan.staleness or 0)
+            in_step = plan.axes[0].name != "server" and plan.consistency != "stale"
+            return Together(*told, staleness=plan.staleness or 0, in_step=in_step)
 
 
 def follow(learner: Learner, plan: Plan, pace: Pace, machine: str, target: float) -> Outcome:

@@ -30,7 +30,6 @@ class Own:
             best=True,
             device=learner.job.trainee.device.type,
         )
-        self.samples = 0  # since the last averaging
         self.owed: list[Tensor] | None = None  # by how much those who met it draw it, at its next step
 
 
@@ -42,35 +41,34 @@ class Apart(Learner):
         self.buffers = [each for each in self.model.buffers() if each.is_floating_point()]
         self.own = [Own(self) for _ in range(self.workers)]
 
-    def learn(self, worker: int, batch: int, part: int, rate: float) -> None:
-        """A step of a worker with the mean loss of its part."""
-        own, rows = self.own[worker], self.part(batch, part)
+    def learn(self, act: Step, whole: float) -> None:
+        """A step of a worker, its part weighed as its share of so many samples."""
+        own = self.own[act.worker]
         self._show(own.tensors)
-        found = self.gradients(rows, len(rows))
+        found = self.gradients(self.part(act.batch, act.part), whole)
         for parameter, gradient in zip(own.parameters, found, strict=True):
             parameter.grad = gradient
         if self.config.train.clip is not None:
             nn.utils.clip_grad_norm_(own.parameters, self.config.train.clip, foreach=True)
-        optim.set_lr(own.optimizer, rate)
+        optim.set_lr(own.optimizer, self.rate(self.first + act.batch))
         own.optimizer.step()
         own.optimizer.zero_grad(set_to_none=True)
-        own.samples += len(rows)
 
     def _show(self, tensors: Sequence[Tensor]) -> None:
         """Let the model have these, without a copy."""
         for each, tensor in zip([*self.parameters, *self.buffers], tensors, strict=True):
             each.data = tensor
 
-    def mean(self, weights: Sequence[float]) -> list[Tensor]:
+    def mean(self) -> list[Tensor]:
         """Of all workers' tensors."""
-        whole = sum(weights)
-        total = torch._foreach_mul(self.own[0].tensors, weights[0] / whole)
-        for own, weight in zip(self.own[1:], weights[1:], strict=True):
-            torch._foreach_add_(total, own.tensors, alpha=weight / whole)
-        return list(total)
+        total = [each.clone() for each in self.own[0].tensors]
+        for own in self.own[1:]:
+            torch._foreach_add_(total, own.tensors)
+        torch._foreach_div_(total, self.workers)
+        return total
 
     def gather(self) -> None:
-        self._show(self.mean([1.0] * self.workers))
+        self._show(self.mean())
 
 
 class Local(Apart):
@@ -87,7 +85,8 @@ class Local(Apart):
 
     def obey(self, act: Act) -> None:
         if isinstance(act, Step):
-            self.learn(act.worker, act.batch, act.part, self.rate(self.first + act.batch))
+            # As many times its share as there are workers: so the plain mean counts every sample alike.
+            self.learn(act, len(self.rows[act.batch]) / self.workers)
         elif isinstance(act, Average):
             if self.centre is None:
                 self._average()
@@ -95,10 +94,9 @@ class Local(Apart):
                 self._draw(self.centre)
 
     def _average(self) -> None:
-        mean = self.mean([own.samples for own in self.own])
+        mean = self.mean()
         for own in self.own:
             torch._foreach_copy_(own.tensors, mean)
-            own.samples = 0
 
     def _draw(self, centre: list[Tensor]) -> None:
         """The workers and the centre draw each other."""
@@ -121,7 +119,7 @@ class Gossip(Apart):
 
     def __init__(self, *told: Any, topology: str) -> None:
         super().__init__(*told)
-        self.topology, self.steps = topology, 0
+        self.topology = topology
         self.spare: list[list[Tensor]] = []  # memory that is used again: new pages would take longer than the sums
 
     def acts(self, crew: Crew) -> Iterator[Act]:
@@ -129,9 +127,8 @@ class Gossip(Apart):
 
     def obey(self, act: Act) -> None:
         if isinstance(act, Step):
-            self.learn(act.worker, act.batch, act.part, self.rate(self.steps // self.workers))
+            self.learn(act, len(self.part(act.batch, act.part)))
             self._settle(self.own[act.worker])
-            self.steps += 1
         elif isinstance(act, Meet):
             self._meet(self.own[act.worker], self.own[act.other])
 
@@ -141,15 +138,15 @@ class Gossip(Apart):
         super().gather()
 
     def _meet(self, one: Own, other: Own) -> None:
-        half = self.spare.pop() if self.spare else [torch.empty_like(each) for each in one.tensors]
-        for mine, theirs, drawn in zip(one.tensors, other.tensors, half, strict=True):
+        """The other one is where it will be at its next step: that is what it tells."""
+        owed, before = other.owed, other.owed is not None
+        if owed is None:
+            owed = other.owed = self.spare.pop() if self.spare else [torch.empty_like(each) for each in one.tensors]
+        for mine, theirs, drawn in zip(one.tensors, other.tensors, owed, strict=True):
             mine.lerp_(theirs, 0.5)
-            torch.sub(mine, theirs, out=drawn)  # from where the other is to the middle, where this one is now
-        if other.owed is None:
-            other.owed = half
-        else:
-            torch._foreach_add_(other.owed, half)
-            self.spare.append(half)
+            if before:
+                mine.add_(drawn, alpha=0.5)
+            torch.sub(mine, theirs, out=drawn)
 
     def _settle(self, own: Own) -> None:
         if own.owed is not None:

@@ -65,9 +65,11 @@ class Learner(ABC):
     def rate(self, step: int) -> float:
         return self.job.lr * factor(self.config.optim, step, self.total)
 
-    def gradients(self, rows: Rows, whole: int) -> Gradients:
-        """Of the mean loss over some samples, weighed as their share of so many."""
+    def gradients(self, rows: Rows, whole: float) -> Gradients:
+        """Of the mean loss over some samples, weighed as their share of so many; of none, as in the engine, zeros."""
         trainee = self.job.trainee
+        if not len(rows):
+            return [torch.zeros_like(each) for each in self.parameters]
         loss = trainee.losses((torch.from_numpy(rows).to(trainee.device),))
         (loss if len(rows) == whole else loss * (len(rows) / whole)).backward()  # type: ignore[no-untyped-call]
         value = loss.item()

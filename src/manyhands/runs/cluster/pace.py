@@ -18,7 +18,7 @@ from manyhands.runs import find
 from manyhands.runs.config import Config
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
-from manyhands.runs.links import known_links, known_messages
+from manyhands.runs.links import known_links, known_wire
 from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Simulator
 from manyhands.simulate.pace import Pace, all_reduce, between
@@ -118,10 +118,10 @@ def _measured(wanted: Wanted) -> tuple[Plan, Pace]:
     times: dict[str, Any] = {"update": update, "apply": update, "add": profile.copy, "cores": cores, "overlap": False}
     size = FLOAT * fuse(graph_of(config)).parameters
     backend = plan.backend or "shm"
-    if plan.axes[0].name in ("server", "gossip"):
-        link, servers = known_messages(backend, computer), wanted.servers
-        held = 1e9 * link.seconds(size // max(servers, 1))
-        ways = servers or 2  # who meets another reads its weights, and leaves it the difference
+    if plan.is_conducted:
+        servers = max(wanted.servers, 1)
+        held = 1e9 * known_wire(size // servers, computer)
+        ways = wanted.servers or 2  # who meets another sends its weights, and gets the other's
         times |= {"message": round(ways * held), "held": round(held)}
     elif plan.consistency == "stale" and backend == "shm":
         # Every worker puts its gradient where all can read it, and adds up all of them by itself.

@@ -25,7 +25,7 @@ class Sum:
         self.waiting[part] = gradients
         while self.added in self.waiting:
             found = self.waiting.pop(self.added)
-            self.total = list(map(plus, self.total, found)) if self.total and found else self.total or found
+            self.total = list(map(plus, self.total, found)) if self.total else found
             self.added += 1
 
 
@@ -38,12 +38,12 @@ def plus(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 class Together(Learner):
     """An update has all parts of a batch; a worker is at most `staleness` steps ahead of what is complete."""
 
-    def __init__(self, *told: Any, staleness: int) -> None:
+    def __init__(self, *told: Any, staleness: int, in_step: bool) -> None:
+        """`in_step`: batch norms are over all workers, and only the whole batch has their means."""
         super().__init__(*told)
         self.ahead = staleness
         self.sums: dict[int, Sum] = {}
-        # Ranks in step have batch norms over all of them, whose means only the whole batch has.
-        self.whole = staleness == 0 and any(isinstance(each, _BatchNorm) for each in self.model.modules())
+        self.whole = in_step and any(isinstance(each, _BatchNorm) for each in self.model.modules())
 
     def acts(self, crew: Crew) -> Iterator[Act]:
         return crew.together(self.ahead)
@@ -52,8 +52,7 @@ class Together(Learner):
         if isinstance(act, Gradient):
             self.staleness[act.batch - act.version] += 1
             if not self.whole:
-                rows, whole = self.part(act.batch, act.part), len(self.rows[act.batch])
-                found = self.gradients(rows, whole) if len(rows) else []
+                found = self.gradients(self.part(act.batch, act.part), len(self.rows[act.batch]))
                 self.sums.setdefault(act.batch, Sum()).add(act.part, found)
         elif isinstance(act, Update):
             rows = self.rows[act.batch]
@@ -66,24 +65,24 @@ class Free(Learner):
 
     def __init__(self, *told: Any, adapt: bool) -> None:
         super().__init__(*told)
-        self.adapt, self.pushes = adapt, 0
-        self.held: dict[int, Gradients] = {}  # of each worker, until it has brought them
+        self.adapt = adapt
+        self.held: dict[int, tuple[int, Gradients]] = {}  # of each worker, until it has brought them: batch, gradients
 
     def acts(self, crew: Crew) -> Iterator[Act]:
         return crew.free()
 
     def obey(self, act: Act) -> None:
         if isinstance(act, Gradient):
-            self.held[act.worker] = self.gradients(self.part(act.batch, act.part), len(self.rows[act.batch]))
+            found = self.gradients(self.part(act.batch, act.part), len(self.rows[act.batch]))
+            self.held[act.worker] = act.batch, found
         elif isinstance(act, Push):
             self.staleness[act.late] += 1
-            found = self.held.pop(act.worker)
+            batch, found = self.held.pop(act.worker)
             if self.adapt and (less := late_factor(act.late)) != 1:
                 for each in found:
                     if each is not None:
                         each.mul_(less)
-            update(self, found, self.rate(self.pushes // self.workers))
-            self.pushes += 1
+            update(self, found, self.rate(self.first + batch))
 
 
 def update(learner: Learner, gradients: Gradients, rate: float) -> None:
