@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ON = ("mlp", "--data", "digits", "--batch-size", "128", "--epochs", "2", "--accuracy")
+FEW = ("--set", "data.size=1000", "--set", "data.test_size=300")
+ON = ("mlp", "--data", "digits", "--batch-size", "128", "--epochs", "2", "--accuracy", *FEW)
 EDGE = (*ON, "--machine", "edge4-1gbe")
 
 
@@ -26,7 +27,7 @@ def simulate(manyhands) -> Callable[..., dict]:
 
 
 def test_keys(simulate) -> None:
-    found = simulate(*EDGE, "--plan", "server:4+1,consistency=async", "--target", 0.5)
+    found = simulate(*EDGE, "--plan", "server:4+1,consistency=async", "--target", 0.3)
     assert (found["plan"], found["machine"], found["workers"]) == (
         "server:4+1,precision=fp32,consistency=async",
         "edge4-1gbe",
@@ -38,8 +39,8 @@ def test_keys(simulate) -> None:
     assert (
         found["virtual_seconds"] == found["epochs"][-1]["virtual_seconds"] > found["epochs"][0]["virtual_seconds"] > 0
     )
-    assert 0.5 < found["accuracy"] <= 1
-    reached = [row["virtual_seconds"] for row in found["epochs"] if row["val_accuracy"] >= 0.5]
+    assert 0.3 < found["accuracy"] <= 1
+    reached = [row["virtual_seconds"] for row in found["epochs"] if row["val_accuracy"] >= 0.3]
     assert found["time_to_target"] == reached[0]
     late = found["staleness"]
     assert sum(late["histogram"].values()) == 4 * found["steps"]
@@ -57,20 +58,18 @@ def test_deterministic_by_seed(simulate) -> None:
 def test_a_step_in_step_is_the_predicted_one(simulate) -> None:
     """Without faults a synchronous step takes what `simulate` says of it; the last batch of an epoch is smaller."""
     found = simulate(*EDGE, "--plan", "data:4", "--set", "train.max_steps=5")
-    told = simulate("mlp", "--data", "digits", "--machine", "edge4-1gbe", "--plan", "data:4", "--batch-size", 128)
+    told = simulate("mlp", "--data", "digits", "--machine", "edge4-1gbe", "--plan", "data:4", "--batch-size", 128, *FEW)
     assert found["step_ms"] == pytest.approx(told["step_ms"], rel=1e-6)
     assert found["staleness"] == {"mean": 0, "max": 0, "histogram": {"0": 20}}
 
 
 def test_a_slow_rank_costs_who_waits_for_it(simulate) -> None:
-    slow = ("--set", "fault.slow_rank=1:3x")
-    plans = ("server:4+1", "server:4+1,consistency=async")
-    (sync, slow_sync), (free, slow_free) = (
-        (simulate(*ON, "--machine", "h200", "--plan", plan, *words)["virtual_seconds"] for words in ((), slow))
-        for plan in plans
-    )
-    assert slow_sync / sync > slow_free / free
-    assert slow_sync > slow_free
+    def seconds(plan: str, *words: str) -> float:
+        return simulate(*EDGE, "--plan", plan, *words)["virtual_seconds"]
+
+    slow = ("--set", "fault.slow_rank=1:100x")  # beside a link of 1 Gb/s three times as much computing is nothing
+    sync, free = "server:4+1", "server:4+1,consistency=async"
+    assert seconds(sync, *slow) / seconds(sync) > 2 * seconds(free, *slow) / seconds(free)
 
 
 def test_uneven_devices_of_a_machine_file(simulate, tmp_path: Path) -> None:
@@ -97,14 +96,22 @@ def test_table(manyhands) -> None:
         assert shown in said.out
 
 
-@pytest.mark.parametrize("plan", ["server:2+1,consistency=async", "data:3,consistency=stale"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "data:3,consistency=stale",
+        pytest.param("server:2+1,consistency=async", marks=pytest.mark.long),  # links of all sizes are measured
+        pytest.param("local:2", marks=pytest.mark.long),
+        pytest.param("gossip:2", marks=pytest.mark.long),
+    ],
+)
 def test_on_this_machine(simulate, plan: str) -> None:
     """From parts and messages that are measured; workers may outnumber the cores."""
     found = simulate(*ON, "--plan", f"{plan},precision=fp32,layout=contiguous", "--set", "train.max_steps=8")
     assert "kernels=own" in found["plan"]
     assert ("staleness=4" in found["plan"]) == plan.endswith("stale")
     assert found["virtual_seconds"] > 0
-    assert 0 < found["staleness"]["max"] <= 4
+    assert (0 < found["staleness"]["max"] <= 4) == ("consistency" in plan)
 
 
 @pytest.mark.parametrize(

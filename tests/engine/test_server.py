@@ -99,3 +99,13 @@ def test_nobody_is_further_ahead_than_allowed(staleness: int) -> None:
 @pytest.mark.long
 def test_nobody_is_further_ahead_than_allowed_for_long() -> None:
     bound(4, 4, 10_000, seed=1)
+
+
+def test_what_is_on_its_way_is_waited_for() -> None:
+    served = server(1, None)
+    later = threading.Timer(0.1, lambda: served.push(0, 0, 0, row(1.0), RATE))
+    later.start()
+    head, (weights, *_) = served.give(1)
+    later.join()
+    assert torch.equal(weights, row(-RATE))
+    assert head["late"] == {0: 1}

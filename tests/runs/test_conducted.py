@@ -1,7 +1,12 @@
-"""Workers that keep no step: exact where the mode is, learning where it is not, whole after a stop."""
+"""Workers that keep no step: exact where the mode is, learning where it is not, whole after a stop.
+
+Most of it with threads in the place of processes, which take seconds to start; all else is as in a real run.
+"""
 
 import json
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,10 +14,44 @@ import torch
 from torch import Tensor
 
 from manyhands.engine import checkpoint
-from manyhands.runs import store
+from manyhands.plan.plan import from_table
+from manyhands.runs import conducted, hand, store
+from manyhands.runs.run import order_of
 
 SAID = "precision=fp32,layout=contiguous,compile=off"
 Trained = Callable[..., dict]
+
+
+class Threads:
+    """What a flock of processes is, as threads of this one."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], world: int, environment: Mapping[str, str], ended: object
+    ) -> None:
+        os.environ.update(environment)
+        self.folder, self.port = Path(arguments[0]), int(arguments[1])
+        self.threads = [threading.Thread(target=self._hand, args=(rank,), daemon=True) for rank in range(world)]
+
+    def _hand(self, rank: int) -> None:
+        run = store.load(self.folder)
+        plan = from_table(run.record["plan"], "run.json")
+        do = hand.serve if rank >= plan.axes[0].degree else hand.work
+        do(order_of(run), plan, self.port, rank)
+
+    def __enter__(self) -> "Threads":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        for thread in self.threads:
+            thread.join(20)
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(hand.WORD, "")
+    monkeypatch.setattr(conducted, "Flock", Threads)
 
 
 @pytest.fixture
@@ -22,7 +61,8 @@ def trained(manyhands, digits, tmp_path: Path) -> Trained:
     def call(words: str, name: str, *more: object, model: str = "mlp", optimizer: str = "momentum") -> dict:
         said = manyhands(
             "train", model, "--data", "digits", "--plan", f"{words},{SAID}",
-            "--batch-size", 96, "--epochs", 2, "--set", f"optim.name={optimizer}", "--set", "optim.lr=0.05",
+            "--batch-size", 96, "--epochs", 2, "--set", "data.size=1500", "--set", "model.dropout=0",
+            "--set", f"optim.name={optimizer}", "--set", "optim.lr=0.05",
             *more, "--out", tmp_path / name, "--json", "-q",
         )  # fmt: skip
         assert said.code == 0, said.err
@@ -43,6 +83,7 @@ def losses(folder: Path) -> list[float]:
     return [each["loss"] for each in store.load(folder).metrics() if "loss" in each]
 
 
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("words", ["server:2+1", "server:3+2"])
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_a_synchronous_server_trains_as_one_device_does(
@@ -57,6 +98,7 @@ def test_a_synchronous_server_trains_as_one_device_does(
     assert len(result["peak_memory_mb_of_ranks"]) == result["world"]
 
 
+@pytest.mark.usefixtures("threads")
 def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path) -> None:
     trained("server:2+1", "sync")
     trained("server:2+1,consistency=stale,staleness=0", "stale")
@@ -65,6 +107,7 @@ def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path
     assert losses(tmp_path / "sync") == losses(tmp_path / "stale")
 
 
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(
     "words",
     [
@@ -77,9 +120,9 @@ def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path
     ],
 )
 def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
-    result = trained(words, "run", "--set", "optim.lr=0.02")
+    result = trained(words, "run", "--epochs", 6, "--set", "optim.lr=0.003", optimizer="adam")
     run = store.load(tmp_path / "run")
-    assert result["test_accuracy"] > 0.6
+    assert result["test_accuracy"] > 0.7  # by chance it is a tenth
     assert result["steps"] == len(losses(tmp_path / "run")) == run.record["total_steps"]
     assert len(run.record["ranks"]) == result["world"]
     if "stale" in words:
@@ -89,16 +132,19 @@ def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
         assert sum(histogram.values()) == result["steps"] * int(words[7])
 
 
-@pytest.mark.parametrize("words", ["server:2+1", "gossip:2"])
-def test_batch_norm_is_kept_and_the_run_can_be_used(trained: Trained, manyhands, tmp_path: Path, words: str) -> None:
-    result = trained(words, "run", "--set", "optim.lr=0.01", "--set", "model.batch_norm=true", model="convnet")
-    assert result["test_accuracy"] > 0.6
-    assert any("running_mean" in name for name in weights(tmp_path / "run"))
-    again = manyhands("train", "--resume", tmp_path / "run", "--json", "-q")
-    assert again.code == 0, again.err
-    assert again.json["test_accuracy"] == result["test_accuracy"]
+@pytest.mark.parametrize("words", ["server:2+1,consistency=async", "gossip:2"])
+def test_processes_and_their_batch_norms(trained: Trained, tmp_path: Path, words: str) -> None:
+    """What is scored, weights and running statistics alike, are those of the workers."""
+    more = ("--epochs", 6, "--set", "optim.lr=0.003", "--set", "model.batch_norm=true")
+    result = trained(words, "run", *more, model="convnet", optimizer="adam")
+    assert result["test_accuracy"] > 0.5
+    running = [each for name, each in weights(tmp_path / "run").items() if "running_mean" in name]
+    assert running
+    assert all(each.abs().sum() > 0 for each in running)
+    assert len({rank["pid"] for rank in store.load(tmp_path / "run").record["ranks"]}) == result["world"]
 
 
+@pytest.mark.usefixtures("threads")
 def test_a_synchronous_run_resumes_to_the_bit(trained: Trained, manyhands, tmp_path: Path) -> None:
     every = ("--set", "checkpoint.every_steps=5", "--set", "checkpoint.keep=99")
     trained("server:2+1", "whole", *every)

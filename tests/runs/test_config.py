@@ -56,6 +56,10 @@ def test_names_that_the_command_line_promises() -> None:
         ("train.timeout=0", "above 0"),
         ("train.timeout=1e300", "at most 1,000,000 s"),
         ("data.validation=1", "below 1"),
+        ("train.ema=1", "train.ema=1.0: it must be between 0 and 1"),
+        ("train.ema=0", "between 0 and 1"),
+        ("train.swa=0", "train.swa=0.0: it must be above 0, at most 1"),
+        ("train.swa=1.1", "at most 1"),
         ("loader.workers=some", "loader.workers=some: auto or a whole number, at least 0, is allowed"),
         ("loader.workers=-1", "loader.workers=-1: auto or a whole number"),
         ("loader.workers=1.5", "auto or a whole number"),
@@ -71,3 +75,9 @@ def test_bad_settings(word: str, told: str) -> None:
         with_settings(Config(), [word])
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_mean_of_the_weights() -> None:
+    with pytest.raises(ConfigError, match=r"train.ema=0.9 and train.swa=0.5: one mean of the weights is kept"):
+        with_settings(Config(), ["train.ema=0.9", "train.swa=0.5"])
+    assert with_settings(Config(), ["train.swa=1"]).train.swa == 1

@@ -9,7 +9,7 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_settings
+from manyhands.runs.config import Config, with_settings, with_values
 from manyhands.runs.early import settle_early
 
 MACHINE = Machine(host="", cpu="", cores=tuple(Core(number, number, 0, 0) for number in range(4)), memory_bytes=1)
@@ -91,3 +91,12 @@ def test_loader_processes_that_nobody_uses_are_named(manyhands, feed: str, used:
     said = manyhands("train", "mlp", "--data", "synthetic:1x4x4,2", "--batch-size", 8, "--plan", plan, *settings)
     assert said.code == 0, said.err
     assert ("loader.workers=1 is not used by plan serial: say feed=loader" in said.err) is not used
+
+
+@pytest.mark.parametrize("words", ["server:2+1", "local:2", "gossip:2", "data:2,consistency=stale,staleness=1"])
+@pytest.mark.parametrize("key", ["train.ema", "train.swa"])
+def test_a_mean_is_of_weights_that_are_the_same_on_all_ranks(words: str, key: str) -> None:
+    with pytest.raises(PlanError, match=rf"{key}=0.5 does not go with plan .*: leave it out, or use serial, data:N"):
+        settle_early(parse(words), with_values(Config(), {key: 0.5}), MACHINE)
+    for fine in ("serial", "data:2", "pipeline:2", "tensor:2"):
+        settle_early(parse(fine), with_values(Config(), {key: 0.5}), MACHINE)

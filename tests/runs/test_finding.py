@@ -53,6 +53,8 @@ RATIO = claim("ratio", of=["one"], over=["two", "four"], above=1, there=8)
         (claim("all above", above=1.5), [row("a", 2), row("b", 1.4)], "holds here in 1 of 2 cases: 2.00 s with a"),
         (claim("all above", above=1.5), [row("a", 1), row("b", 1.4)], "does not hold here"),
         (claim("all above", above=1.5), [row("a", None, n=0)], "nothing was trained"),
+        (claim("all above", above=1), [row(str(n), n) for n in range(8)],
+         "6 of 8 cases: from 0.00 s with 0 to 7.00 s"),
     ],
 )  # fmt: skip
 def test_a_claim(claims: list[dict[str, Any]], rows: list[dict[str, Any]], told: str) -> None:

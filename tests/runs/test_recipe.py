@@ -17,6 +17,7 @@ STUDIES = {
     "backends",
     "batch-sizes",
     "compression",
+    "consistency",
     "cpu-vs-gpu",
     "epochs",
     "forward-backward",
@@ -191,3 +192,59 @@ def test_columns() -> None:
     assert [columns.scaled(each, rows) for each in rows] == [1.0, 1.5, 1.0]
     assert [columns.efficiency(each, rows) for each in rows] == [1.0, 0.75, 1.0]
     assert columns.line(row("data:1", 1, **{"train.batch_size": 64})) == "batch_size 64"
+
+
+def test_columns_beside_synchronous_training() -> None:
+    def row(plan: str, line: str, speed: float, accuracy: float, std: float = 0.0, **more: Any) -> dict[str, Any]:
+        speeds, scores = {"mean": speed, "std": 0.0}, {"mean": accuracy, "std": std}
+        return {"cell": {"plan": plan, "line": line}, "samples_per_s": speeds, "test_accuracy": scores, **more}
+
+    rows = [
+        row("data:4", "even", 10, 0.98, 0.003),
+        row("local:4", "even", 15, 0.97, 0.004),
+        row("data:4", "slow", 5, 0.98),
+        row("local:4", "slow", 20, 0.99, staleness={"mean": 1.5, "max": 4}, epoch_seconds={"mean": 2.0, "std": 0.1}),
+        row("serial", "one", 3, 0.9),
+    ]
+    names = ("over data:4", "points over data:4", "staleness", "most stale", "s an epoch", "s to 98 %")
+    columns.derive(rows, names)
+    assert [each["extra"]["over data:4"] for each in rows] == [1.0, 1.5, 1.0, 4.0, None]
+    points = [each["extra"]["points over data:4"] for each in rows]
+    assert points[0] is points[2] is points[4] is None
+    assert points[1] == {"mean": pytest.approx(-1.0), "std": pytest.approx(0.5)}
+    assert points[3]["mean"] == pytest.approx(1.0)
+    assert [rows[3]["extra"][name] for name in names[2:]] == [1.5, 4.0, {"mean": 2.0, "std": 0.1}, None]
+    assert [rows[1]["extra"][name] for name in names[2:]] == [None] * 4
+
+
+def test_the_consistency_study() -> None:
+    """Every way on even workers, with a slow rank and with slow steps; its claims find their rows."""
+    found = recipe.read("consistency")
+    cases = found.cases(False, found.config(False, {}))
+    by_line: dict[str, list[str]] = {}
+    for case in cases:
+        by_line.setdefault(case.values["line"], []).append(case.values["plan"])
+    even, slow, random = by_line.values()
+    assert even == slow == random
+    assert len(even) == 11
+    faults = {(case.values["line"], case.config.fault.slow_rank, case.config.fault.slow_steps) for case in cases}
+    assert faults == {
+        ("even workers", None, None),
+        ("one slow rank", "1:3x", None),
+        ("slow steps", None, "0.1:10x"),
+    }
+    rows = [
+        {
+            "label": case.label,
+            "n": 2,
+            "cell": dict(case.values),
+            "samples_per_s": {"mean": 100.0 + number, "std": 1.0},
+            "test_accuracy": {"mean": 0.98, "std": 0.001},
+            "target_seconds": {"mean": 5.0, "std": 0.1},
+        }
+        for number, case in enumerate(cases)
+    ]
+    columns.derive(rows, found.columns)
+    said = finding.finding(found.claims, rows)
+    assert said.count("That ") == len(found.claims)
+    assert "cannot be tested" not in said

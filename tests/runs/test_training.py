@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
+from manyhands.engine import checkpoint
 from manyhands.runs import store
 
 Manyhands = Callable[..., Any]
@@ -61,3 +63,41 @@ def test_a_set_without_numbers_is_refused(manyhands: Manyhands, tmp_path: Path) 
     assert said.code == 2
     assert f"{tmp_path}/empty.npz: 400 of 400 values in x are NaN or infinite" in said.error
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "how"),
+    [("serial,precision=fp32,compile=off", "swa=0.5"), ("data:2,precision=fp32,compile=off", "ema=0.9")],
+)
+def test_averaged_weights_are_scored_beside_the_others(
+    manyhands: Manyhands, tmp_path: Path, plan: str, how: str
+) -> None:
+    """And a run that has lost its last checkpoint comes to the same again."""
+    words = ("--plan", plan, "--set", f"train.{how}", "--set", "checkpoint.every_steps=6", "--set", "checkpoint.keep=9")
+    said = manyhands("train", "mlp", *DATA[:-1], *words, "--set", "optim.lr=0.01", "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    run = store.load(tmp_path / "run")
+    (validation,) = [each for each in run.metrics() if "epoch" in each]
+    assert validation["averaged_val_accuracy"] == said.json["averaged_val_accuracy"]
+    assert 0 <= said.json["averaged_test_accuracy"] <= 1
+    newest = checkpoint.listing(run.checkpoints)[-1]
+    ordinary, mean = (load_file(newest / name) for name in (checkpoint.TENSORS[0], checkpoint.AVERAGED))
+    assert ordinary.keys() == mean.keys()
+    assert any((ordinary[name] != mean[name]).any() for name in mean)
+    assert "test accuracy, averaged weights" in manyhands("show", tmp_path / "run").out
+
+    (newest / checkpoint.AVERAGED).unlink()
+    run.update(status="interrupted")
+    again = manyhands("train", "--resume", tmp_path / "run", "--json")
+    assert again.code == 0, again.err
+    keys = ("averaged_test_accuracy", "averaged_val_accuracy", "test_accuracy", "final_loss")
+    assert [again.json[key] for key in keys] == [said.json[key] for key in keys]
+    found = load_file(newest / checkpoint.AVERAGED)
+    assert all((found[name] == each).all() for name, each in mean.items())
+
+
+def test_a_mean_that_is_mostly_of_the_first_weights_is_told(manyhands: Manyhands, tmp_path: Path) -> None:
+    words = ("--plan", "serial,precision=fp32,compile=off", "--set", "train.ema=0.999", "--out", tmp_path / "run")
+    said = manyhands("train", "mlp", *DATA[:-1], *words)
+    assert said.code == 0
+    assert "train.ema=0.999: after 10 steps 99 % of the mean are still the first weights" in said.err

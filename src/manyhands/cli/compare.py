@@ -58,14 +58,23 @@ def show(result: dict[str, Any]) -> None:
     """The table of a comparison."""
     columns = ["plan", "samples/s", "speed-up", "training seconds", "test accuracy", "n"]
     sends = any(row["sent_bytes_per_step"] for row in result["rows"])
-    table = [[*_row(row), *([output.sent(row)] if sends else [])] for row in result["rows"]]
-    output.table([*columns, *(["sent a step"] if sends else [])], table)
+    late = any(row["staleness"] for row in result["rows"])
+    columns += [*(["sent a step"] if sends else []), *(["staleness", "s an epoch", "s to 98 %"] if late else [])]
+    more = [[*([output.sent(row)] if sends else []), *(_late(row) if late else [])] for row in result["rows"]]
+    output.table(columns, [[*_row(row), *own] for row, own in zip(result["rows"], more, strict=True)])
     for row in result["rows"]:
         if row["failed"]:
             print(f"{row['plan']} failed: {row['failed']}")
         elif row["bound"] != row["plan"]:
             print(f"{row['plan']} ran as {row['bound']}")
     print(f"run folders: {result['out']}")
+
+
+def _late(row: dict[str, Any]) -> list[str]:
+    """By how many updates gradients came late, and what that did to the time."""
+    told, times = row["staleness"], [row["epoch_seconds"], row["target_seconds"]]
+    by = f"{told['mean']:.2f}, at most {told['max']:.0f}" if told else "–"
+    return [by, *(f"{each['mean']:.2f} ± {each['std']:.2f}" if each else "–" for each in times)]
 
 
 def _row(row: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from manyhands.runs import extract, store, tensorboard
 def predict(
     run: options.Run,
     files: Annotated[list[Path], typer.Argument(help="Images, text files (a line each) or CSV files (a row each).")],
+    averaged: options.Averaged = False,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -22,7 +23,7 @@ def predict(
     store.load(run)
     from manyhands.runs import predict as predicting  # torch comes in here
 
-    found = predicting.predict(run, files)
+    found = predicting.predict(run, files, averaged)
     if output.wants_json():
         output.emit({"predictions": found})
         return
@@ -41,6 +42,7 @@ def export(
     events: Annotated[
         Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write an event file into this folder.")
     ] = None,
+    averaged: options.Averaged = False,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -55,10 +57,12 @@ def export(
         )
     if len({path.absolute() for path in paths.values()}) < len(paths):
         raise InputError(f"{', '.join(map(str, paths.values()))}: one path for two exports; give each its own")
+    if averaged and not (onnx or program):
+        raise InputError("--averaged is for the model: say --onnx FILE or --torch FILE, or leave it out")
     found = store.load(run)
     if events is not None:
         tensorboard.check()
-    done = [{"form": form, **_write(form)(found, path)} for form, path in paths.items()]
+    done = [{"form": form, **_write(form, averaged)(found, path)} for form, path in paths.items()]
     if output.wants_json():
         first = next((each for each in done if each["form"] in ("onnx", "torch")), done[0])
         output.emit({**first, "exports": done})
@@ -67,7 +71,7 @@ def export(
         print(f"{each['path']}: {_words(each)}")
 
 
-def _write(form: str) -> Callable[[store.Run, Path], dict[str, Any]]:
+def _write(form: str, averaged: bool) -> Callable[[store.Run, Path], dict[str, Any]]:
     """What writes a form; torch comes in for the model alone."""
     if form == "csv":
         return extract.write_csv
@@ -77,7 +81,7 @@ def _write(form: str) -> Callable[[store.Run, Path], dict[str, Any]]:
         return extract.write_events
     from manyhands.runs import export as exporting
 
-    return lambda run, path: exporting.export(run.folder, path, form)
+    return lambda run, path: exporting.export(run.folder, path, form, averaged)
 
 
 def _words(done: dict[str, Any]) -> str:

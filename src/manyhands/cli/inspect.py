@@ -17,7 +17,13 @@ from manyhands.runs import store
 from manyhands.runs.config import Config, keys
 
 NARROW, WIDE = 8, 30  # columns of a curve in a table of runs, and of one run's
-CURVES = {"loss": "loss", "lr": "learning rate", "val_accuracy": "validation accuracy", "ms": "ms a step"}
+CURVES = {
+    "loss": "loss",
+    "lr": "learning rate",
+    "val_accuracy": "validation accuracy",
+    "averaged_val_accuracy": "of averaged weights",
+    "ms": "ms a step",
+}
 FACTS = ("name", "model", "data", "case")
 
 
@@ -120,7 +126,7 @@ def _curve_rows(curves: dict[str, Series]) -> list[list[str]]:
 
 
 def _shown(key: str, number: float | None) -> str:
-    if key == "val_accuracy":
+    if key.endswith("val_accuracy"):
         return output.percent(number)
     return "–" if number is None else f"{number:.4g}"
 

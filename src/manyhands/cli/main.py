@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from manyhands.cli import (
+    combine,
     compare,
     data,
     demo,
@@ -23,6 +24,7 @@ from manyhands.cli import (
     simulate,
     study,
     train,
+    tune,
     version,
 )
 from manyhands.comm.rank import end_now, place
@@ -54,11 +56,14 @@ app.command("show")(inspect.show)
 app.command("serve")(serve.serve)
 app.command("predict")(deploy.predict)
 app.command("export")(deploy.export)
+app.command("average")(combine.average)
+app.command("ensemble")(combine.ensemble)
 app.command("probe")(probe.probe)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
 app.command("explain")(explain.explain)
 app.command("study")(study.study)
+app.add_typer(tune.app, name="tune")
 app.command("report")(report.report)
 app.command("launch", context_settings=launch.SETTINGS)(launch.launch)
 
@@ -88,7 +93,11 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if not leads():
             return INTERRUPTED
-        kept = "" if arguments[:1] == ["launch"] else "; what a run has reached is kept: manyhands train --resume RUN"
+        kept = (
+            ""
+            if arguments[:1] in (["launch"], ["tune"])
+            else "; what a run has reached is kept: manyhands train --resume RUN"
+        )
         return output.fail(f"interrupted{kept}", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from manyhands.errors import InputError
+from manyhands.errors import ConfigError, InputError
 from manyhands.files import home
 from manyhands.runs import store, tensorboard
 from manyhands.runs.config import Config, read, with_settings, with_values
@@ -43,12 +43,13 @@ def _beginning(own: Path, text: str) -> list[str]:
 
 RUN_HELP = "A run's folder, or of your own runs the name, its beginning, or last."
 Run = Annotated[Path, typer.Argument(parser=run_folder, metavar="RUN", help=RUN_HELP)]
+Averaged = Annotated[bool, typer.Option("--averaged", help="The mean of the weights that train.ema or train.swa kept.")]
 Model = Annotated[str, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")]
 Data = Annotated[str, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")]
 # Numbers arrive as texts: the config reads them, and its errors name the key and the value.
 Epochs = Annotated[str | None, typer.Option("--epochs", metavar="N", help="Passes over the training set (default 3).")]
 BatchSize = Annotated[
-    str | None, typer.Option("--batch-size", metavar="N", help="Of all ranks together (default 256).")
+    str | None, typer.Option("--batch-size", metavar="N", help="Of all ranks together (default 256); train: or auto.")
 ]
 Seed = Annotated[str | None, typer.Option("--seed", metavar="N", help="Of weights, order and dropout (default 0).")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key: --set optim.lr=0.01. May be repeated.")]
@@ -68,6 +69,7 @@ def make_config(
     init_from: str | None = None,
     freeze: list[str] | None = None,
     with_tensorboard: bool = False,
+    finds_batch: bool = False,
 ) -> Config:
     """The file first, then the named options, then --set."""
     config = read(config_file) if config_file else Config()
@@ -83,6 +85,10 @@ def make_config(
     }
     config = with_values(config, {key: value for key, value in named.items() if value is not None})
     config = with_settings(config, settings or [])
+    if config.train.batch_auto and not finds_batch:
+        raise ConfigError(
+            "train.batch_size=auto is for `manyhands train`: give a number, as `manyhands tune batch-size` finds it"
+        )
     if config.log.tensorboard:
         tensorboard.check()
     return config

@@ -61,7 +61,7 @@ def train(
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
     order = options.make_config(
-        model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard
+        model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard, finds_batch=True
     )
     chosen = parse("serial" if plan is None else plan)
     start = auto.train if auto.is_auto(chosen) else runs.train_new
@@ -93,6 +93,8 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("seconds", _seconds(result.get("seconds") or {})),
         ("peak memory, MB", output.number(result.get("peak_memory_mb"))),
     ]
+    if (averaged := result.get("averaged_test_accuracy")) is not None:
+        rows.insert(2, ("test accuracy, averaged weights", output.percent(averaged)))
     if result.get("sent_bytes_per_step"):
         rows.append(("gradients sent a step", output.sent(result)))
     if stale := result.get("staleness"):

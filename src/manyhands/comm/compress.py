@@ -52,6 +52,7 @@ class Compression:
         self.kind, self.share, self.rank = kind, share, rank
         self.group: Any = group or dist.group.WORLD
         self.weight = 1.0  # of this rank's gradients in the sum; to be set before a backward
+        self.watch: Callable[[Tensor], None] | None = None  # sees this rank's gradients before they are sent
         self.sent_bytes = self.plain_bytes = 0
         self.parameters = dict(model.named_parameters())
         self.names: Mapping[Tensor, str] = {parameter: name for name, parameter in self.parameters.items()}
@@ -66,6 +67,8 @@ class Compression:
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """The sum over ranks of weight · gradient, all ranks' the same to the bit."""
         self.plain_bytes += bucket.buffer().nbytes
+        if self.watch is not None:
+            self.watch(bucket.buffer())
         match self.kind:
             case "bf16":
                 return self._cast(bucket, torch.bfloat16)

@@ -31,6 +31,7 @@ class Agenda:
         self.waiting: list[deque[Item]] = [deque() for _ in range(workers if own else 1)]
         self.doing: dict[int, Item] = {}
         self.open: dict[int, list[float]] = {}  # losses of the parts of each step that have come
+        self.finished = 0  # items
         self.complete: deque[float] = deque()  # losses of steps, in the order in which they became complete
 
     def plan(self, epoch: int, first: int, last: int, step: int) -> None:
@@ -51,6 +52,7 @@ class Agenda:
     def done(self, worker: int, loss: float) -> None:
         """A worker has done its item; `loss` weighs by the part's share of the batch."""
         item = self.doing.pop(worker)
+        self.finished += 1
         losses = self.open[item.step]
         losses.append(loss)
         if len(losses) == self.workers:

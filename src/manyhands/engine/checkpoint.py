@@ -2,6 +2,7 @@
 
 checkpoints/
   step-00000100/   model.safetensors  optimizer.safetensors  state.json (step, epoch, checksums, …)
+                   averaged.safetensors, where weights are averaged
   best             a file that names the checkpoint with the best validation accuracy
 """
 
@@ -18,12 +19,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from manyhands.engine.average import Average
 from manyhands.engine.step import Trainee
 from manyhands.errors import RunError
 from manyhands.files import sha256, write_text, written_aside
 from manyhands.progress import say
 
 TENSORS = ("model.safetensors", "optimizer.safetensors")
+AVERAGED = "averaged.safetensors"
 
 
 @dataclass
@@ -38,15 +41,19 @@ class Position:
     last_loss: float = 0.0
     val_loss: float | None = None  # of the last validation
     val_accuracy: float | None = None
+    averaged_val_accuracy: float | None = None  # of the mean of the weights
     seconds: dict[str, float] = field(default_factory=dict)  # spent so far, by phase
 
 
-def save(folder: Path, trainee: Trainee, position: Position, *, keep: int, best: bool) -> None:
+def save(
+    folder: Path, trainee: Trainee, position: Position, *, keep: int, best: bool, average: Average | None = None
+) -> None:
     """Write the checkpoint of this step, then remove all but the newest `keep` and the best.
 
     All ranks call it; the leader writes.
     """
     path = folder / f"step-{position.step:08d}"
+    mean = average.weights() if average else {}
     weights = trainee.exchange.weights()
     tensors, rest = _flat(trainee.exchange.state())
     apart = _each_rank(trainee)
@@ -54,12 +61,14 @@ def save(folder: Path, trainee: Trainee, position: Position, *, keep: int, best:
         return
     with written_aside(path) as aside:
         aside.mkdir()
-        _write(_owned(weights), aside / TENSORS[0])
-        _write(_owned({**tensors, **apart}), aside / TENSORS[1])
+        files = dict(zip(TENSORS, (weights, {**tensors, **apart}), strict=True)) | ({AVERAGED: mean} if mean else {})
+        for name, each in files.items():
+            write(each, aside / name)
         state = {
             "position": vars(position),
             "optimizer": rest,
-            "sha256": {name: sha256(aside / name) for name in TENSORS},
+            "averaged": average.count if average else 0,
+            "sha256": {name: sha256(aside / name) for name in files},
         }
         (aside / "state.json").write_text(json.dumps(state))
     if best:
@@ -97,8 +106,8 @@ def is_whole(path: Path) -> bool:
     """Whether every file is there with its checksum."""
     try:
         sums = json.loads((path / "state.json").read_text())["sha256"]
-        return all(sha256(path / name) == sums[name] for name in TENSORS)
-    except (OSError, ValueError, KeyError, TypeError):
+        return sums.keys() >= set(TENSORS) and all(sha256(path / name) == each for name, each in sums.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
@@ -111,18 +120,20 @@ def newest_whole(folder: Path) -> Path | None:
     return None
 
 
-def load_model(path: Path) -> dict[str, Tensor]:
-    """The model's tensors."""
+def load_model(path: Path, name: str = TENSORS[0]) -> dict[str, Tensor]:
+    """The model's tensors, or with their name the averaged ones."""
     try:
-        tensors: dict[str, Tensor] = load_file(path / TENSORS[0])
+        tensors: dict[str, Tensor] = load_file(path / name)
     except (OSError, SafetensorError) as error:
         raise RunError(f"cannot read the checkpoint {path}: {error}") from None
     return tensors
 
 
-def restore(path: Path, trainee: Trainee) -> Position:
+def restore(path: Path, trainee: Trainee, average: Average | None = None) -> Position:
     """Put model, optimizer and random states back, and say where the training stood."""
     state = json.loads((path / "state.json").read_text())
+    if average and (count := state.get("averaged")):
+        average.load(load_model(path, AVERAGED), count)
     trainee.exchange.load_weights(load_model(path))
     tensors = load_file(path / TENSORS[1])
     trainee.exchange.load_state(_nested(tensors, state["optimizer"]))
@@ -131,9 +142,10 @@ def restore(path: Path, trainee: Trainee) -> Position:
     return Position(**state["position"])
 
 
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
+def write(tensors: dict[str, Tensor], path: Path) -> None:
+    """A safetensors file; a disk that refuses it raises the system's own error."""
     try:
-        save_file(tensors, path)
+        save_file(_owned(tensors), path)
     except SafetensorError as error:
         # The library hides the system's error number in its text.
         number = re.search(r"os error (\d+)", str(error))

@@ -52,7 +52,7 @@ class Conductor:
         self.flat = Flat(exchange.model)
         self.agenda = Agenda(workers, own)
         self.changed = threading.Condition()
-        self.step = self.epoch = self.batch = 0
+        self.first = self.step = self.epoch = self.batch = 0
         self.late: Counter[int] = Counter()
         self.about: dict[int, Head] = {}  # who they are, and at the end what they took
         self.here: dict[int, int] = {}  # workers that take part, and the port at which others find them
@@ -68,7 +68,7 @@ class Conductor:
 
     def begin(self, step: int, epoch: int, batch: int) -> None:
         """Wait for all, and give them the weights with which it begins."""
-        self.step, self.epoch, self.batch = step, epoch, batch
+        self.first, self.step, self.epoch, self.batch = step, step, epoch, batch
         with self.changed:
             self._until(lambda: len(self.serving) == self.servers)
             row, head, rows = self._mine()
@@ -222,7 +222,8 @@ class Conductor:
             own = [rows[: len(buffers)] for _, rows in self.given.values()]
             set_buffers(self.exchange.model, mean_of(own))
         if self.servers:
-            told = [self._ask(number, {"kind": "give"}) for number in range(self.servers)]
+            version = self.step if self.own else self.first + self.agenda.finished  # updates
+            told = [self._ask(number, {"kind": "give", "version": version}) for number in range(self.servers)]
             self.late.update({int(key): count for head, _ in told[:1] for key, count in head["late"].items()})
             rows = [torch.cat(each) for each in zip(*(rows for _, rows in told), strict=True)]
             head: dict[str, Any] = told[0][0]

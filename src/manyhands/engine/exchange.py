@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.data.feed import Batch
+from manyhands.engine.noise import Noise
 from manyhands.optim.optimizer import load_state
 
 
@@ -38,6 +39,7 @@ class Exchange(Protocol):
     voice: float  # 1, or 0 where another rank tells the same loss
     size: int  # parameters of the whole model
     met: bool  # whether all ranks have met in the last step, so that to meet again makes nobody wait
+    noise: Noise | None  # looks at gradients before they are added up, where it is wanted
 
     def given(self, batch: Batch) -> Given:
         """Which samples of a batch go in here, and of which the answers come out."""
@@ -53,6 +55,9 @@ class Exchange(Protocol):
 
     def hear(self, loss: Tensor) -> None:
         """After backward: this rank's part of the loss."""
+
+    def watch(self, noise: Noise) -> None:
+        """Have the gradients of all steps looked at."""
 
     def update(self) -> None:
         """After that: clip, and take the step."""
@@ -88,11 +93,18 @@ class Exchange(Protocol):
         """Bytes of gradients that this rank has sent, and what they were without compression; None: not counted."""
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a weight that is spread over ranks."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
 class Alone:
     """One process, and the base of those where each rank has the whole model."""
 
     scale = voice = 1.0
     met = True
+    noise: Noise | None = None
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None) -> None:
         self.model, self.optimizer, self.clip = model, optimizer, clip
@@ -114,7 +126,13 @@ class Alone:
 
     def hear(self, loss: Tensor) -> None: ...
 
+    def watch(self, noise: Noise) -> None:
+        self.noise = noise
+
     def update(self) -> None:
+        if self.noise is not None:
+            whole = [each.grad for each in self.model.parameters() if each.grad is not None]
+            self.noise.whole(whole, copies=self.noise.team.world)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
         self.optimizer.step()

@@ -124,6 +124,11 @@ class Gossip(Alone):
         if state is not None:
             self.load_state(state)
 
+    def close(self) -> None:
+        self.door.close()
+        for _, wire in self.known.values():
+            wire.close()
+
     def weight(self, share: Share) -> Share:
         """The mean over its own part: each worker learns by itself."""
         return Share(share.mine, share.mine, share.mine)

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from manyhands.data.feed import Feed
 from manyhands.engine import checkpoint
+from manyhands.engine.average import Average
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.clock import Clock
 from manyhands.engine.evaluate import evaluate
+from manyhands.engine.exchange import local
 from manyhands.engine.step import EAGER_BEFORE_CAPTURE, Step, Trainee
 from manyhands.errors import Diverged
 from manyhands.optim.optimizer import set_lr
@@ -50,6 +52,7 @@ class Outcome:
     val_accuracy: float | None  # of the weights that are kept
     steps: int
     stopped_early: bool
+    averaged_val_accuracy: float | None = None  # of the mean of the weights, if one is kept
 
 
 class Recorder(Protocol):
@@ -73,6 +76,7 @@ class Loop:
     bar: Bar
     position: Position
     slow_first: int = 0  # first steps that compile or capture: their time is told apart
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         self.total = total_steps(self.settings.epochs, self.settings.max_steps, len(self.trainee.feed))
@@ -97,7 +101,7 @@ class Loop:
             say(f"stopped after epoch {position.epoch}: no better for {self.settings.patience} epochs")
             self._back_to_best()
         accuracy = position.best_accuracy if stopped else position.val_accuracy
-        return Outcome(position.last_loss, accuracy, position.step, stopped)
+        return Outcome(position.last_loss, accuracy, position.step, stopped, position.averaged_val_accuracy)
 
     def _patience_spent(self) -> bool:
         return self.settings.patience is not None and self.position.bad_epochs >= self.settings.patience
@@ -117,6 +121,8 @@ class Loop:
             loss = self.step(batch, share)
             position.step += 1
             position.batch += 1
+            if self.average is not None:
+                self.average.after(position.step)
             self.pending.append((position.step, share.whole, rate, loss))
             if self._flush_due():
                 self._flush(settled=self._at_edge())
@@ -172,6 +178,9 @@ class Loop:
             if not math.isfinite(loss):
                 raise self._diverged(f"the loss is {loss} at", step)
             self.unwritten.append({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
+        noise = self.trainee.exchange.noise
+        if noise is not None and (scale := noise.read()) is not None:
+            self.unwritten[-1]["noise_scale"] = scale
         self.position.last_loss = losses[-1]
         self.bar.advance(sum(samples), f"loss {losses[-1]:.4f}")
 
@@ -187,6 +196,7 @@ class Loop:
         if self.validation is not None:
             with self.clock.phase("eval", f"validation {position.epoch}"):
                 score = evaluate(self.trainee, self.validation)
+                mean = self.average.score(self.validation) if self.average else None
             self.record(
                 {
                     "step": position.step,
@@ -194,8 +204,10 @@ class Loop:
                     "val_loss": score.loss,
                     "val_accuracy": score.accuracy,
                     "train_seconds": self.clock.seconds["train"],
+                    **({"averaged_val_loss": mean.loss, "averaged_val_accuracy": mean.accuracy} if mean else {}),
                 }
             )
+            position.averaged_val_accuracy = mean.accuracy if mean else None
             position.val_loss, position.val_accuracy = score.loss, score.accuracy
             better = score.accuracy > position.best_accuracy
             position.bad_epochs = 0 if better else position.bad_epochs + 1
@@ -204,7 +216,7 @@ class Loop:
 
     def _check_weights(self) -> None:
         """The loss of a step is taken before its update: only the weights show what the last update did."""
-        mine = [_local(each.detach()) for each in self.trainee.model.parameters()]
+        mine = [local(each.detach()) for each in self.trainee.model.parameters()]
         bad = (~torch.stack(torch._foreach_norm(mine)).isfinite()).sum()
         if self.trainee.team.sum(bad).item():
             raise self._diverged("a weight is not finite after", self.position.step)
@@ -223,7 +235,7 @@ class Loop:
         with self.clock.phase("checkpoint"):
             self.record.flush()
             keep, folder = self.settings.keep, self.settings.checkpoints
-            checkpoint.save(folder, self.trainee, self.position, keep=keep, best=best)
+            checkpoint.save(folder, self.trainee, self.position, keep=keep, best=best, average=self.average)
         self.flushed = time.perf_counter_ns()
 
     def _back_to_best(self) -> None:
@@ -231,12 +243,6 @@ class Loop:
         if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
             self.trainee.exchange.load_weights(checkpoint.load_model(path))
         self.trainee.team.meet()
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """What this rank has of a weight that is spread over ranks."""
-    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return part
 
 
 def total_steps(epochs: int, most: int | None, per_epoch: int) -> int:

@@ -111,6 +111,11 @@ class Pushing(Alone):
         self.sent.clear()
         self._reset()
 
+    def close(self) -> None:
+        self.sends.shutdown()
+        for wire in self.servers:
+            wire.close()
+
     def weight(self, share: Share) -> Share:
         """As the whole batch has it: the gradients of all parts add up to those of the batch."""
         return share

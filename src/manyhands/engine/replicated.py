@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from manyhands.comm.compress import Compression
 from manyhands.engine.exchange import Alone
+from manyhands.engine.noise import Noise
 from manyhands.engine.team import Team
 from manyhands.optim.optimizer import lay_out
 
@@ -63,6 +64,11 @@ class Replicated(Alone):
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
         return self.ddp.no_sync()
+
+    def watch(self, noise: Noise) -> None:
+        assert self.compression is not None
+        super().watch(noise)
+        self.compression.watch = noise.rank
 
     def state(self) -> dict[str, Any]:
         if self.zero is None:

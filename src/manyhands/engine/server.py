@@ -22,6 +22,8 @@ from manyhands.errors import RankError
 from manyhands.optim.optimizer import load_state, set_lr
 from manyhands.plan.consistency import late_factor, ready
 
+PATIENCE = 10.0  # seconds for what is on its way; of a worker that was killed some may never come
+
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -102,9 +104,13 @@ class Server:
             self.version = head["version"]
             self.changed.notify_all()
 
-    def give(self) -> tuple[Head, list[Tensor]]:
-        """The part, its optimizer's state, and how late gradients were since the last time."""
+    def give(self, version: int) -> tuple[Head, list[Tensor]]:
+        """The part, its optimizer's state, and how late gradients were since the last time.
+
+        After so many updates: what workers have sent before they said so may still be on its way.
+        """
         with self.changed:
+            self.changed.wait_for(lambda: self.version >= version, timeout=PATIENCE)
             assert self.part is not None
             state = self.optimizer.state_dict()
             head, rows = told_state(state["state"].get(0, {}), state["param_groups"])

@@ -73,10 +73,14 @@ class Shared(Alone):
         for number in self.missing:  # parameters that this rank did not use
             self.flat.view(self.rows[self.team.rank], number).zero_()
         self.missing = set(range(len(self.parameters)))
+        if self.noise is not None:
+            self.noise.rank(self.rows[self.team.rank])
         self.group.meet()
         mine = [row[self.part] for row in self.rows]
         total = mine[self.team.rank]
         reduce_rows(mine, [total])
+        if self.noise is not None:
+            self.noise.whole([total])
         if self.clip is not None:
             norm = self.team.sum(total.square().sum()).sqrt()
             total.mul_(torch.clamp(self.clip / (norm + 1e-6), max=1.0))

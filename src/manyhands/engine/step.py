@@ -113,7 +113,9 @@ class EagerStep:
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         trainee, whole = self.trainee, share or _all_of(batch)
         trainee.optimizer.zero_grad(set_to_none=True)
-        *first, last = portions(batch, whole, trainee.accumulate)
+        *first, last = parts = portions(batch, whole, trainee.accumulate)
+        if trainee.exchange.noise is not None:
+            trainee.exchange.noise.begin(whole, [samples for _, samples in parts])
         losses = []
         for part, samples in first:
             with trainee.exchange.alone():
@@ -134,6 +136,8 @@ class EagerStep:
             loss = loss * weight
         with self.trainee.later:
             (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
+        if self.trainee.exchange.noise is not None:
+            self.trainee.exchange.noise.portion(samples)
         return loss.detach()
 
 

@@ -30,11 +30,11 @@ class Series:
         return min(finite) if self.best_is == "lowest" else max(finite)
 
 
-BEST = {"loss": "lowest", "lr": "", "val_accuracy": "highest", "ms": "lowest"}
+BEST = {"loss": "lowest", "lr": "", "val_accuracy": "highest", "averaged_val_accuracy": "highest", "ms": "lowest"}
 
 
 def history(run: Run) -> dict[str, Series]:
-    """Loss, learning rate, validation accuracy and milliseconds a step, as far as they are known."""
+    """Loss, learning rate, validation accuracies and milliseconds a step, as far as they are known."""
     values: dict[str, list[float]] = {key: [] for key in BEST}
     for record in run.metrics():
         for key, known in values.items():

@@ -37,10 +37,11 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
     if place() is not None:
         raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")
     machine, existed = detect(), out is not None and out.exists()
-    config = runs.located(config)
+    config, picked = runs.with_batch(runs.located(config), plan)
     answer = find(plan, config, machine)
     say(f"found {answer.best.plan} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
     run = runs.begin(config, answer.best.plan, out, command, machine).update(search=answer.to_json())
+    run = runs.tell_batch(run, picked)
     if (predicted := timeline_of(plan, config, machine)).exists():
         shutil.copyfile(predicted, run.folder / PREDICTED)
     with kept_if_begun(run, existed):

@@ -156,23 +156,33 @@ def _choose_workers(
     path = home() / "trials" / f"{_key(replace(plan, workers=None), config, dataset, machine)}.json"
     if (known := _remembered(path)) is not None:
         return known
-    if plan.cores and not plan.is_baseline:
-        plan = plan.with_defaults(loader_cores=unused(plan.cores, machine) or None)
-    candidates = [replace(plan, workers=number, compile="off") for number in worker_counts(plan, machine)]
+    candidates = loaders(plan, machine)
     say(f"trying workers={', '.join(str(each.workers) for each in candidates)}")
     trials = measure(config, candidates, dataset)
     told = [trial.to_json() for trial in trials]
     steps = -(-len(dataset.train) // (config.train.batch_size * plan.world))
-    steps = min(steps, config.train.max_steps or steps)
-    best = trials[0]
-    for trial in trials[1:]:
-        if _fed_ms(trial, steps) < _fed_ms(best, steps) * WORTH:
-            best = trial
+    best = shortest(trials, min(steps, config.train.max_steps or steps))
     if best.step_ms == math.inf:
         raise RunError(f"model {config.model.name} does not run: {best.error}")
     bound = replace(best.plan, compile=plan.compile)
     write_json(path, {"plan": to_table(bound), "trials": told})
     return bound, told
+
+
+def loaders(plan: Plan, machine: Machine) -> list[Plan]:
+    """The plan with each number of loader processes that is worth a trial."""
+    if plan.cores and not plan.is_baseline:
+        plan = plan.with_defaults(loader_cores=unused(plan.cores, machine) or None)
+    return [replace(plan, workers=number, compile="off") for number in worker_counts(plan, machine)]
+
+
+def shortest(trials: Sequence[Trial], steps: int) -> Trial:
+    """The one with the shortest epoch of so many steps; of those that are alike the one with the fewest processes."""
+    best = trials[0]
+    for trial in trials[1:]:
+        if _fed_ms(trial, steps) < _fed_ms(best, steps) * WORTH:
+            best = trial
+    return best
 
 
 def worker_counts(plan: Plan, machine: Machine) -> list[int]:

@@ -1,5 +1,6 @@
 """Columns: what a study tells of its cells beside time and accuracy, by name, for `columns` in a recipe."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -82,6 +83,30 @@ def over(key: str, value: str) -> Column:
     return of
 
 
+def points_over(key: str, value: str) -> Column:
+    """Percentage points of accuracy over the row with another value of an axis, all else being the same."""
+
+    def of(row: Row, rows: Sequence[Row]) -> dict[str, float] | None:
+        base = _with(row, rows, key, value)
+        both = [each["test_accuracy"] for each in (row, base) if each and each["test_accuracy"]]
+        if len(both) < 2 or row is base:
+            return None
+        one, other = both
+        return {"mean": 100 * (one["mean"] - other["mean"]), "std": 100 * math.hypot(one["std"], other["std"])}
+
+    return of
+
+
+def staleness(which: str) -> Column:
+    """Updates that gradients were late by."""
+
+    def of(row: Row, rows: Sequence[Row]) -> float | None:
+        told = row.get("staleness")
+        return float(told[which]) if told else None
+
+    return of
+
+
 def full_beside(row: Row, rows: Sequence[Row]) -> float | None:
     """Seconds of the search with the full simulation over these, all else being the same."""
     base = _with(row, rows, "simulator", "full")
@@ -116,6 +141,12 @@ COLUMNS: dict[str, Column] = {
     "over serial": over("plan", "serial"),
     "over whole": over("plan.backward", "whole"),
     "over 1f1b": over("plan.schedule", "1f1b"),
+    "over data:4": over("plan", "data:4"),
+    "points over data:4": points_over("plan", "data:4"),
+    "s an epoch": told("epoch_seconds"),
+    "s to 98 %": told("target_seconds"),
+    "staleness": staleness("mean"),
+    "most stale": staleness("max"),
     "idle %": told("idle_fraction", 100),
     "exposed ms": told("exposed_comm_ms"),
     "found": told("found"),

@@ -47,13 +47,16 @@ class TrainConfig:
     """How long, and in which batches."""
 
     epochs: int = 3
-    batch_size: int = 256  # of all ranks together
+    batch_size: int = 256  # of all ranks together; auto: the largest that pays is found before it begins
+    batch_auto: bool = False  # whether it is yet to be found
     max_steps: int | None = None
     seed: int = 0
     patience: int | None = None  # epochs without a better validation accuracy before it stops
     clip: float | None = None  # the largest norm of all gradients together
     accumulate: int = 1  # parts of a batch, computed one after the other
     label_smoothing: float = 0.0
+    ema: float | None = None  # the decay of an exponential moving average of the weights, kept beside them
+    swa: float | None = None  # or their mean over this share of the steps, the last
     restarts: int = 0  # after a rank has died
     timeout: float = 300.0  # seconds that ranks wait for one that does not come
 
@@ -99,6 +102,13 @@ class LogConfig:
     """What is written beside metrics.jsonl while it trains."""
 
     tensorboard: bool = False  # event files in RUN/tensorboard
+    noise: bool = False  # the gradient noise scale, at every step
+    noise_every: int | None = None  # the same, at every so many steps
+
+    @property
+    def noise_steps(self) -> int | None:
+        """From one measured step to the next; None: none is measured."""
+        return self.noise_every or (1 if self.noise else None)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ class Config:
             ("train.restarts", self.train.restarts, 0),
             ("checkpoint.every_steps", self.checkpoint.every_steps, 1),
             ("checkpoint.keep", self.checkpoint.keep, 1),
+            ("log.noise_every", self.log.noise_every, 1),
             ("data.size", self.data.size, 2),
             ("data.test_size", self.data.test_size, 1),
             ("data.image_size", self.data.image_size, 1),
@@ -145,6 +156,15 @@ class Config:
             raise ConfigError(f"train.timeout={self.train.timeout}: it must be above 0, at most {MOST_SECONDS:,.0f} s")
         if not 0 <= self.train.label_smoothing < 1:
             raise ConfigError(f"train.label_smoothing={self.train.label_smoothing}: it must be from 0 to below 1")
+        if self.train.ema is not None and not 0 < self.train.ema < 1:
+            raise ConfigError(f"train.ema={self.train.ema}: it must be between 0 and 1, such as 0.99")
+        if self.train.swa is not None and not 0 < self.train.swa <= 1:
+            raise ConfigError(f"train.swa={self.train.swa}: it must be above 0, at most 1, such as 0.25")
+        if self.train.ema is not None and self.train.swa is not None:
+            raise ConfigError(
+                f"train.ema={self.train.ema} and train.swa={self.train.swa}: one mean of the weights is kept; "
+                "leave one out"
+            )
         if not 0 <= self.data.validation < 1:
             raise ConfigError(f"data.validation={self.data.validation}: it must be from 0 to below 1")
 
@@ -187,6 +207,10 @@ def read_settings(settings: Sequence[str]) -> dict[str, str]:
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     """Replace dotted keys; texts are read as the key's type."""
     for key, value in values.items():
+        if key == "train.batch_size":
+            config = replace(config, train=replace(config.train, batch_auto=value == "auto"))
+            if value == "auto":
+                continue
         section, _, name = key.partition(".")
         part = getattr(config, section, None)
         if not is_dataclass(part) or name not in {each.name for each in fields(part)}:

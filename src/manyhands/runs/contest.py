@@ -167,7 +167,7 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
     dataset = load(config.data.name, config.data)
     plan, _ = team.told(bind(plan, config, dataset, detect()) if team.leads else None)
     job = assemble(config, plan, dataset, team)
-    steps = _Steps(job)
+    steps = Steps(job)
     steps.take(WARM)
     begun = time.perf_counter()
     steps.take(LEAST)
@@ -195,7 +195,7 @@ def _hang(path: Path) -> int:
     return os.open(path, os.O_RDWR)
 
 
-class _Steps:
+class Steps:
     """Full batches of the training set, epoch after epoch."""
 
     def __init__(self, job: Any) -> None:

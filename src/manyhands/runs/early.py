@@ -33,6 +33,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     """
     if plan.axes[0].name == "auto":
         raise PlanError("plan auto is to be found first: `manyhands plan` writes one; give that plan.toml")
+    _check_average(plan, config)
     if not {axis.name for axis in plan.axes} <= set(RUNS):
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
     if plan.cuts_layers:
@@ -41,6 +42,11 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         raise PlanError(
             f"plan {plan.name} with boundary={plan.boundary} takes a batch in turns already: leave train.accumulate="
             f"{config.train.accumulate} out"
+        )
+    if config.log.noise_steps is not None and not has_two_gradients(plan, config):
+        raise PlanError(
+            f"plan {plan.name} with log.noise: a step must have several gradients to compare; use data:N, or one "
+            "device with train.accumulate=2, or leave log.noise out"
         )
     if plan.places:
         plan = _check_places(plan, machine)
@@ -71,6 +77,18 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     if plan.has_ranks and plan.hands > len(machine.cores):  # they share all cores
         cores = 1
     return plan.with_defaults(threads=cores, allocator="keep" if plan.device == "cpu" else "default")
+
+
+def _check_average(plan: Plan, config: Config) -> None:
+    """A mean of the weights is kept of weights that are the same wherever they are."""
+    asked = {key: getattr(config.train, key) for key in ("ema", "swa") if getattr(config.train, key) is not None}
+    apart = {axis.name for axis in plan.axes} & {"server", "local", "gossip"} or plan.consistency in ("async", "stale")
+    if asked and apart:
+        ((key, value),) = asked.items()
+        raise PlanError(
+            f"train.{key}={value} does not go with plan {plan.name}, whose workers have other weights than each other: "
+            "leave it out, or use serial, data:N or another plan in step"
+        )
 
 
 # What processes that keep no step do not do yet: options, and the values that they have then.
@@ -105,6 +123,14 @@ def _check_conducted(plan: Plan, config: Config, here: Place | None) -> Plan:
             f"{plan.axes[0].servers} servers: leave it out, or say data:{plan.axes[0].degree}"
         )
     return plan
+
+
+def has_two_gradients(plan: Plan, config: Config) -> bool:
+    """Whether a step has gradients of parts of its batch, so that the noise in them can be measured."""
+    if not plan.has_ranks:
+        return config.train.accumulate > 1
+    by_sample = [axis.name for axis in plan.axes] == ["data"] and not plan.cuts_layers
+    return by_sample and plan.world > 1 and plan.shard != "full" and plan.consistency in (None, "sync")
 
 
 def _check_cut(plan: Plan) -> Plan:

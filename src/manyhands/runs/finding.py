@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 Told = tuple[float, str]  # a ratio, and the words for it
 
 HOLDS, FAILS, NOISE = "holds here", "does not hold here", "cannot be told from noise here"
-LESS_IS_BETTER = ("train_seconds", "seconds")
+SECONDS = ("train_seconds", "seconds", "s an epoch", "s to 98 %")  # of which less is better
 RARE = 0.05
 MOST_TOLD = 6  # ratios that are told one by one
 
@@ -82,7 +82,7 @@ def _values(measure: str, rows: Sequence[Row]) -> list[Value]:
 
 
 def _best(measure: str, values: Sequence[Value]) -> Value:
-    return (min if measure in LESS_IS_BETTER else max)(values, key=lambda value: value.mean)
+    return (min if measure in SECONDS else max)(values, key=lambda value: value.mean)
 
 
 def _apart(one: Value, other: Value) -> bool:
@@ -217,6 +217,9 @@ def _all_above(claim: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, str,
     if not values:
         raise Untestable("nothing was trained")
     told = ", ".join(value.told(claim["measure"]) for value in values)
+    if len(values) > MOST_TOLD:
+        ends = min(values, key=lambda value: value.mean), max(values, key=lambda value: value.mean)
+        told = f"from {ends[0].told(claim['measure'])} to {ends[1].told(claim['measure'])}"
     above = sum(value.mean > claim["above"] for value in values)
     some = f"holds here in {above} of {len(values)} cases"
     return HOLDS if above == len(values) else some if above else FAILS, told, values
@@ -235,6 +238,6 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Row]], tuple[str, str, li
 def _number(measure: str, value: float) -> str:
     if measure == "test_accuracy":
         return f"{100 * value:.2f} %"
-    if measure in ("train_seconds", "seconds"):
+    if measure in SECONDS:
         return f"{value:.2f} s"
     return f"{value:,.0f} samples/s" if measure == "samples_per_s" else f"{value:.2f}"

@@ -16,7 +16,7 @@ def fit(
     data: str = "digits",
     plan: str | Plan = "serial",
     epochs: int = 3,
-    batch_size: int = 256,
+    batch_size: int | str = 256,
     seed: int = 0,
     out: str | Path | None = None,
     **settings: Any,
@@ -40,7 +40,7 @@ def find_plan(
 
 
 def _config(
-    model: str | Callable[..., Any], data: str, batch_size: int, named: dict[str, Any], settings: dict[str, Any]
+    model: str | Callable[..., Any], data: str, batch_size: int | str, named: dict[str, Any], settings: dict[str, Any]
 ) -> Config:
     keys = {key.replace("__", ".", 1): value for key, value in settings.items()}
     name = model if isinstance(model, str) else _path_of(model)

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,20 +40,19 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
     make = partial(optim.build, options=config.optim, lr=1.0, best=True, device="cpu")
     bound = {"sync": 0, "stale": plan.staleness or 0, "async": None}[plan.consistency or "sync"]
     server = Server(make, plan.axes[0].degree, bound, adapt=plan.adapt == "on")
-    door = Door(os.environ[WORD], server.serve)
-    wire = _hello(port, rank, door.port)
-    while True:
-        order, rows = wire.receive()
-        match order["kind"]:
-            case "begin":
-                server.begin(order, rows)
-                wire.send({})
-            case "give":
-                wire.send(*server.give())
-            case _:
-                server.end()
-                wire.send(_about())
-                return
+    with closing(Door(os.environ[WORD], server.serve)) as door, closing(_hello(port, rank, door.port)) as wire:
+        while True:
+            order, rows = wire.receive()
+            match order["kind"]:
+                case "begin":
+                    server.begin(order, rows)
+                    wire.send({})
+                case "give":
+                    wire.send(*server.give(order["version"]))
+                case _:
+                    server.end()
+                    wire.send(_about())
+                    return
 
 
 def work(config: Config, plan: Plan, port: int, rank: int) -> None:
@@ -108,7 +108,8 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     feed = trainee.feed
     assert isinstance(feed, DeviceFeed | HostFeed)
     batches = Batches(len(dataset.train), config.train.batch_size, config.train.seed)
-    Worker(wire, job.step, exchange, feed, batches, workers).run(give, _about)
+    with closing(wire), closing(exchange):
+        Worker(wire, job.step, exchange, feed, batches, workers).run(give, _about)
 
 
 def _hello(port: int, rank: int, own: int) -> "Wire":

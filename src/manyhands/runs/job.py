@@ -196,6 +196,16 @@ def best_checkpoint(run: store.Run) -> Path:
     return newest
 
 
+def averaged_weights(run: store.Run) -> dict[str, Tensor]:
+    """The mean of a run's weights as it was last, which has seen most of them."""
+    newest = checkpoint.newest_whole(run.checkpoints)
+    if newest is None or not (newest / checkpoint.AVERAGED).exists():
+        raise ModelError(
+            f"run {run.folder} has no averaged weights: train with --set train.ema=0.99 or --set train.swa=0.25"
+        )
+    return checkpoint.load_model(newest, checkpoint.AVERAGED)
+
+
 def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:
     """Two samples through the model: it must give one number for each class."""
     rows = torch.from_numpy(dataset.train.inputs[dataset.train.index[:2]])

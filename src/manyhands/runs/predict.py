@@ -1,4 +1,4 @@
-"""Predict: class and probability for new files, from a run's best checkpoint."""
+"""Predict: class and probability for new files, from a run's best checkpoint or from the mean of its weights."""
 
 import json
 from collections.abc import Sequence
@@ -15,44 +15,49 @@ from manyhands.engine import checkpoint
 from manyhands.errors import DataError, InputError
 from manyhands.runs import store
 from manyhands.runs.config import with_values
-from manyhands.runs.job import best_checkpoint, build_model
+from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
 from manyhands.runs.run import order_of
 
 BATCH = 256
 
 
-def load_run(folder: Path) -> tuple[nn.Module, Schema]:
-    """A run's model with its best weights, in evaluation mode on the host, and the schema of its data."""
-    run = store.load(folder)
+def schema_of(run: store.Run) -> Schema:
+    """What the data of a run looked like."""
     path = run.folder / "data.json"
     try:
-        schema = Schema.from_json(json.loads(path.read_text()))
+        return Schema.from_json(json.loads(path.read_text()))
     except DataError as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}): train the run again") from None
-    config = order_of(run)
+
+
+def load_run(folder: Path, averaged: bool = False) -> tuple[nn.Module, Schema]:
+    """A run's model with its best or its averaged weights, in evaluation mode on the host, and its data's schema."""
+    run = store.load(folder)
+    schema, config = schema_of(run), order_of(run)
     # The checkpoint has every weight: what they were first taken from may be gone by now.
     plain = with_values(config, {"model.init_from": None, "model.freeze": ()})
     model = build_model(plain, schema)
-    model.load_state_dict(checkpoint.load_model(best_checkpoint(run)))
+    model.load_state_dict(averaged_weights(run) if averaged else checkpoint.load_model(best_checkpoint(run)))
     return model.eval(), schema
 
 
-def predict(folder: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
+def predict(folder: Path, paths: Sequence[Path], averaged: bool = False) -> list[dict[str, Any]]:
     """A row for each image, line of text, or CSV row."""
-    model, schema = load_run(folder)
+    model, schema = load_run(folder, averaged)
     names, rows = encode(schema, paths)
     normalize = Normalize(schema, contiguous=True).eval()
     found = []
     for begin in range(0, len(names), BATCH):
         inputs = torch.from_numpy(rows[begin : begin + BATCH])
-        for name, chances in zip(names[begin : begin + BATCH], _chances(model, normalize(inputs)), strict=True):
-            best = int(chances.argmax())
-            found.append({"file": name, "label": schema.classes[best], "probability": float(chances[best])})
+        for name, each in zip(names[begin : begin + BATCH], chances(model, normalize(inputs)), strict=True):
+            best = int(each.argmax())
+            found.append({"file": name, "label": schema.classes[best], "probability": float(each[best])})
     return found
 
 
-def _chances(model: nn.Module, inputs: Tensor) -> Tensor:
+def chances(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The probability of each class."""
     with torch.inference_mode():
         return torch.softmax(model(inputs).float(), dim=1)

@@ -18,7 +18,7 @@ from typing import Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import Place, join, leave, place
 from manyhands.data.known import KNOWN
-from manyhands.errors import InputError, RankError
+from manyhands.errors import ConfigError, InputError, RankError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
@@ -36,6 +36,8 @@ PACKAGES = ("manyhands", "torch", "numpy", "numba", "safetensors")
 
 def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machine: Machine | None = None) -> store.Run:
     """Check what can be checked before any work, and make the run's folder; `machine` as it was before pinning."""
+    if config.train.batch_auto:
+        raise ConfigError("train.batch_size=auto is for one training, by `manyhands train`: give a number")
     machine = machine or detect()
     plan = settle_early(plan, config, machine, place())
     if plan.cuts_layers:
@@ -191,8 +193,9 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
     here, existed = place(), out is not None and out.exists()
     if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and leads():
         say(f"loader.workers={config.loader.workers} is not used by plan {plan.name}: say feed=loader to have a loader")
+    config, picked = with_batch(config, plan)
     if here is None or not plan.has_ranks:
-        run = begin(config, plan, out, command)
+        run = tell_batch(begin(config, plan, out, command), picked)
         with kept_if_begun(run, existed):
             return execute(run)
     machine, again = detect(), here.restarts > 0
@@ -203,6 +206,24 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
         return begin(config, plan, out, command, machine)
 
     return _join(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
+
+
+def with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | None]:
+    """The config with a batch size, and, where it had to be found, how."""
+    if not config.train.batch_auto:
+        return config, None
+    from manyhands.runs.tune.pick import pick
+
+    return pick(config, plan)
+
+
+def tell_batch(run: store.Run, picked: dict[str, Any] | None) -> store.Run:
+    """Write down how the batch size was found, where it was."""
+    if picked is None:
+        return run
+    with logged_to(run.folder / "log.txt"):
+        say(picked["why"])
+    return run.update(batch=picked)
 
 
 def _join(

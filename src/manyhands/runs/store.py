@@ -3,7 +3,7 @@
 RUN/
   run.json        status, config, plan, machine, versions, ranks, layers, result
   data.json       the schema of its data: enough to predict from a new file
-  metrics.jsonl   a line a step {step, loss, lr, ms}, a line a validation {step, epoch, val_loss, …}
+  metrics.jsonl   a line a step {step, loss, lr, ms; noise_scale}, a line a validation {step, epoch, val_loss, …}
   timeline.json   Chrome trace
   log.txt         what was said
   tensorboard/    event files, where log.tensorboard says so
@@ -28,16 +28,17 @@ MOST_BYTES = 16_000_000  # of a run.json: real ones have some kilobytes
 # What the parts of run.json are, by their dotted names; * is every key, ! may be neither absent nor null. A file in
 # which one is something else counts as damaged, so that nobody who reads a run needs to ask.
 KINDS: dict[type, str] = {
-    dict: "config config.* plan machine versions samples result result.seconds result.staleness "
+    dict: "batch config config.* plan machine versions samples result result.seconds result.staleness "
     "result.staleness.histogram ranks.*! trials.*! layers.*!",
     list: "ranks trials layers",
     str: "status! plan_words! created case command machine_words trials.*.plan! layers.*.name! layers.*.kind!",
     float: "total_steps parameters samples.* trials.*.step_ms trials.*.first_ms "
     "layers.*.parameters! layers.*.forward_ms! layers.*.backward_ms! result.seconds.* "
-    "result.final_loss result.test_accuracy result.test_loss result.val_accuracy result.steps result.world "
+    "result.final_loss result.test_accuracy result.test_loss result.val_accuracy result.averaged_test_accuracy "
+    "result.averaged_val_accuracy result.steps result.world "
     "result.samples_per_s result.measured_step_ms result.predicted_step_ms result.peak_memory_mb "
     "result.sent_bytes_per_step result.compression_ratio result.staleness.mean result.staleness.max "
-    "result.staleness.histogram.*",
+    "result.staleness.histogram.* result.critical_batch",
 }
 WORDS = {str: "a text", dict: "a table", list: "a list", float: "a number"}
 

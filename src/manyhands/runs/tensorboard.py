@@ -17,8 +17,11 @@ TAGS = {
     "loss": "train/loss",
     "lr": "train/lr",
     "ms": "train/ms",
+    "noise_scale": "train/noise_scale",
     "val_loss": "validation/loss",
     "val_accuracy": "validation/accuracy",
+    "averaged_val_loss": "validation/averaged loss",
+    "averaged_val_accuracy": "validation/averaged accuracy",
     "test_loss": "test/loss",
     "test_accuracy": "test/accuracy",
 }

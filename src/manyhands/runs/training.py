@@ -1,5 +1,6 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
+import statistics
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -10,12 +11,14 @@ import torch
 
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
-from manyhands.engine import checkpoint
+from manyhands.engine import average, checkpoint
+from manyhands.engine.average import Average
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.clock import Clock
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.layers import LayerTime, time_layers
 from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
+from manyhands.engine.noise import Noise
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, write_json
@@ -30,6 +33,7 @@ from manyhands.runs.metrics import Metrics, metrics_of
 from manyhands.timeline import Event, Timeline
 
 RANK_SEEDS = 1_000_003  # between the seeds of two ranks
+FIRST_SHARE = 0.05  # of a moving average: more of the first weights in it is worth a word
 
 
 def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: bool, started: float) -> dict[str, Any]:
@@ -92,7 +96,11 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
-        position = _begin(run, config, job, resume)
+        if (every := config.log.noise_steps) is not None:
+            every = 1 if plan.capture == "on" else every  # a graph does the same at every step
+            job.trainee.exchange.watch(Noise(job.trainee.model.parameters(), team, clock.device, every))
+        mean = _average(config, job)
+        position = _begin(run, config, job, mean, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
         found = 0.0 if position.seconds else _searched(run)  # a session before has counted it
         clock.seconds["search"] += found
@@ -114,9 +122,11 @@ def _train(
         if plan.is_conducted:
             outcome, others = _conduct(run, config, plan, job, clock, position, metrics)
         else:
-            outcome = _loop(run, config, plan, job, clock, position, metrics)
-        with clock.phase("eval", "test"), bar("testing", len(dataset.test)) as shown:
+            outcome = _loop(run, config, plan, job, clock, position, metrics, mean)
+        models = 1 if mean is None else 2
+        with clock.phase("eval", "test"), bar("testing", models * len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
+            averaged = mean.score(job.test, shown.advance) if mean else None
         metrics.tested(outcome.steps, score)
     told = team.gathered((peak_memory_mb(clock.device), job.trainee.exchange.staleness()))
     peaks = [peak for peak, _ in told]
@@ -135,6 +145,8 @@ def _train(
         "test_accuracy": score.accuracy,
         "test_loss": score.loss,
         "val_accuracy": outcome.val_accuracy,
+        "averaged_test_accuracy": averaged.accuracy if averaged else None,
+        "averaged_val_accuracy": outcome.averaged_val_accuracy,
         "weights": "best" if outcome.stopped_early else "last",
         "steps": outcome.steps,
         "stopped_early": outcome.stopped_early,
@@ -144,16 +156,24 @@ def _train(
         "predicted_step_ms": run.record.get("search", {}).get("predicted_step_ms"),
         "peak_memory_mb": max(peaks),
         "peak_memory_mb_of_ranks": peaks,
+        "critical_batch": _critical_batch(run),
         **_sent(job, outcome.steps - first),
         "staleness": _staleness([seen for _, seen in told if seen]),
         **others,
     }
 
 
+def _critical_batch(run: store.Run) -> float | None:
+    """The noise scale of the middle of the training: it grows all along, and by far at the end."""
+    scales = [each["noise_scale"] for each in run.metrics() if "noise_scale" in each]
+    return statistics.median(scales) if scales else None
+
+
 def _searched(run: store.Run) -> float:
-    """Seconds in which the plan was found before this process began; none where it was known."""
+    """Seconds in which batch size and plan were found before this process began; none where a plan was known."""
     told = run.record.get("search", {}).get("search", {})
-    return 0.0 if told.get("known") else float(told.get("seconds", 0.0))
+    picked = float(run.record.get("batch", {}).get("seconds", 0.0))
+    return picked + (0.0 if told.get("known") else float(told.get("seconds", 0.0)))
 
 
 def _sent(job: Job, steps: int) -> dict[str, Any]:
@@ -201,7 +221,20 @@ def check_sizes(config: Config, dataset: Dataset) -> None:
         raise ConfigError(f"data {config.data.name} has no test samples: give a larger set")
 
 
-def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
+def _average(config: Config, job: Job) -> Average | None:
+    """The mean of the weights that the order asks for."""
+    steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
+    if (decay := config.train.ema) is not None:
+        if decay**steps > FIRST_SHARE:
+            say(
+                f"train.ema={decay:g}: after {steps} steps {100 * decay**steps:.0f} % of the mean are still the first "
+                "weights; a smaller one forgets sooner"
+            )
+        return average.ema(job.trainee, decay)
+    return average.swa(job.trainee, config.train.swa, steps) if config.train.swa is not None else None
+
+
+def _begin(run: store.Run, config: Config, job: Job, mean: Average | None, resume: bool) -> Position:
     """Seed everything, or put back where the newest intact checkpoint stood."""
     team = job.trainee.team
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)  # dropout differs between ranks
@@ -213,7 +246,7 @@ def _begin(run: store.Run, config: Config, job: Job, resume: bool) -> Position:
         if resume:
             say(f"resuming from {path.name}" if path else "no intact checkpoint: starting from the beginning")
     path = team.told(path)
-    position = checkpoint.restore(path, job.trainee) if path else Position()
+    position = checkpoint.restore(path, job.trainee, mean) if path else Position()
     if team.leads:
         store.cut_metrics(run, position.step if path else -1)
     return position
@@ -238,7 +271,14 @@ def _conduct(
 
 
 def _loop(
-    run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
+    run: store.Run,
+    config: Config,
+    plan: Plan,
+    job: Job,
+    clock: Clock,
+    position: Position,
+    metrics: Metrics,
+    mean: Average | None = None,
 ) -> Outcome:
     settings = Settings(
         epochs=config.train.epochs,
@@ -264,6 +304,7 @@ def _loop(
             shown,
             position,
             slow_first=slow_first_steps(plan.compile == "on", plan.capture == "on"),
+            average=mean,
         ).run()
 
 

@@ -31,12 +31,7 @@ class Own:
             device=learner.job.trainee.device.type,
         )
         self.samples = 0  # since the last averaging
-        self.owed: list[Tensor] | None = None  # what those who met it have left, until its next step
-
-    def settle(self) -> None:
-        if self.owed is not None:
-            torch._foreach_add_(self.tensors, self.owed)
-            self.owed = None
+        self.owed: list[Tensor] | None = None  # by how much those who met it draw it, at its next step
 
 
 class Apart(Learner):
@@ -60,7 +55,6 @@ class Apart(Learner):
         own.optimizer.step()
         own.optimizer.zero_grad(set_to_none=True)
         own.samples += len(rows)
-        own.settle()
 
     def _show(self, tensors: Sequence[Tensor]) -> None:
         """Let the model have these, without a copy."""
@@ -76,8 +70,6 @@ class Apart(Learner):
         return list(total)
 
     def gather(self) -> None:
-        for own in self.own:
-            own.settle()
         self._show(self.mean([1.0] * self.workers))
 
 
@@ -130,6 +122,7 @@ class Gossip(Apart):
     def __init__(self, *told: Any, topology: str) -> None:
         super().__init__(*told)
         self.topology, self.steps = topology, 0
+        self.spare: list[list[Tensor]] = []  # memory that is used again: new pages would take longer than the sums
 
     def acts(self, crew: Crew) -> Iterator[Act]:
         return crew.gossip(self.topology, self.config.train.seed)
@@ -137,14 +130,29 @@ class Gossip(Apart):
     def obey(self, act: Act) -> None:
         if isinstance(act, Step):
             self.learn(act.worker, act.batch, act.part, self.rate(self.steps // self.workers))
+            self._settle(self.own[act.worker])
             self.steps += 1
         elif isinstance(act, Meet):
             self._meet(self.own[act.worker], self.own[act.other])
 
+    def gather(self) -> None:
+        for own in self.own:
+            self._settle(own)
+        super().gather()
+
     def _meet(self, one: Own, other: Own) -> None:
-        half = torch._foreach_sub(other.tensors, one.tensors)
-        torch._foreach_mul_(half, 0.5)
-        torch._foreach_add_(one.tensors, half)
+        half = self.spare.pop() if self.spare else [torch.empty_like(each) for each in one.tensors]
+        for mine, theirs, drawn in zip(one.tensors, other.tensors, half, strict=True):
+            mine.lerp_(theirs, 0.5)
+            torch.sub(mine, theirs, out=drawn)  # from where the other is to the middle, where this one is now
         if other.owed is None:
-            other.owed = [torch.zeros_like(each) for each in half]
-        torch._foreach_sub_(other.owed, half)
+            other.owed = half
+        else:
+            torch._foreach_add_(other.owed, half)
+            self.spare.append(half)
+
+    def _settle(self, own: Own) -> None:
+        if own.owed is not None:
+            torch._foreach_add_(own.tensors, own.owed)
+            self.spare.append(own.owed)
+            own.owed = None

@@ -49,9 +49,8 @@ class Wanted:
         return self.plan.axes[0].name == "data" and self.plan.consistency != "stale"
 
     def of(self, compute: Mapping[int, int], **times: Any) -> Pace:
-        config = self.config
-        told = {"servers": self.servers, "fault": config.fault.read(), "seed": config.train.seed}
-        return Pace(self.workers, {0: 0, **compute}, **told, **times)
+        fault, seed = self.config.fault.read(), self.config.train.seed
+        return Pace(self.workers, {0: 0, **compute}, servers=self.servers, fault=fault, seed=seed, **times)
 
 
 def pace_of(config: Config, plan: Plan, machine: str, sizes: Sequence[int]) -> tuple[Plan, Pace]:

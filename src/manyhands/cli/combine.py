@@ -1,0 +1,67 @@
+"""`manyhands average` and `manyhands ensemble`: several models made one, or asked together."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manyhands.cli import options, output
+from manyhands.errors import ConfigError
+from manyhands.runs import store
+
+Runs = Annotated[list[Path], typer.Argument(parser=options.run_folder, metavar="RUN…", help=options.RUN_HELP)]
+
+
+def average(
+    runs: Runs,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="A safetensors file.")],
+    last: Annotated[
+        str | None,
+        typer.Option("--last", metavar="N", help="Checkpoints of each run; default: all of one run, one of several."),
+    ] = None,
+    as_json: output.Json = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Write the mean of the weights of a run's last checkpoints, or of several runs that began alike."""
+    output.set_output(as_json, quiet)
+    if last is not None and not (last.isdecimal() and int(last)):
+        raise ConfigError(f"--last {last}: a whole number, at least 1, is needed")
+    for run in runs:
+        store.load(run)
+    from manyhands.runs import average as averaging  # torch comes in here
+
+    made = averaging.average(runs, int(last) if last else None, out)
+    if output.wants_json():
+        output.emit(made)
+        return
+    lines = [[row["weights"], output.percent(row["test_accuracy"])] for row in made["rows"]]
+    output.table(["weights", "test accuracy"], lines)
+    print(f"{made['path']}: to go on from it, train with --init-from {made['path']}")
+
+
+def ensemble(
+    runs: Runs,
+    by: Annotated[
+        str, typer.Option("--by", metavar="WAY", help="mean (of probabilities) or vote: which counts.")
+    ] = "mean",
+    as_json: output.Json = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Ask independently trained models together, and score them beside each alone."""
+    output.set_output(as_json, quiet)
+    for run in runs:
+        store.load(run)
+    from manyhands.runs import ensemble as ensembles  # torch comes in here
+
+    made = ensembles.ensemble(runs, by)
+    if output.wants_json():
+        output.emit(made)
+        return
+    lines = [[Path(row["run"]).name, row["model"], output.percent(row["test_accuracy"])] for row in made["rows"]]
+    members = made["member_accuracy"]
+    together = [
+        ["one of them, on average", "", f"{100 * members['mean']:.2f} ± {100 * members['std']:.2f} %"],
+        ["all, by the mean of probabilities", "", output.percent(made["mean_accuracy"])],
+        ["all, by vote", "", output.percent(made["vote_accuracy"])],
+    ]
+    output.table(["", "model", "test accuracy"], [*lines, *together])

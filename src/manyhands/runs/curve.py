@@ -1,0 +1,36 @@
+"""Curve: what the validations of a run tell of time: seconds an epoch, and seconds to an accuracy."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from manyhands.runs.store import Run
+
+TARGET = 0.98  # of the validation accuracy: where time to an accuracy is told
+
+
+class Point(NamedTuple):
+    """One validation: epochs done, seconds of training until then, and the accuracy."""
+
+    epoch: float
+    seconds: float
+    accuracy: float
+
+
+def points(run: Run) -> Iterator[Point]:
+    """Every validation, in order; what is not told in numbers is passed over."""
+    for record in run.metrics():
+        values = [record.get(key) for key in ("epoch", "train_seconds", "val_accuracy")]
+        numbers = [float(each) for each in values if isinstance(each, int | float)]
+        if len(numbers) == len(values):
+            yield Point(*numbers)
+
+
+def epoch_seconds(run: Run) -> float | None:
+    """Of training, over all whole epochs; None where there is none."""
+    last = max(points(run), key=lambda each: (each.epoch, -each.seconds), default=None)  # a part of one may follow
+    return last.seconds / last.epoch if last and last.epoch else None
+
+
+def seconds_to(run: Run, accuracy: float = TARGET) -> float | None:
+    """Of training, up to the first validation with this accuracy; None where none has it."""
+    return next((each.seconds for each in points(run) if each.accuracy >= accuracy), None)

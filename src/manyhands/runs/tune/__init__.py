@@ -1,0 +1,1 @@
+"""Tuning: batch size, learning rate and loader processes, found by measuring."""

@@ -1,0 +1,27 @@
+"""Kept: the critical batch that an earlier tuning found for the same model and data."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from manyhands.files import home, sha256, write_json
+from manyhands.runs.config import Config
+
+
+def keep(config: Config, critical_batch: float) -> None:
+    write_json(_place(config), {"critical_batch": critical_batch})
+
+
+def critical_batch(config: Config) -> float | None:
+    """What was kept, if it can be read."""
+    try:
+        return float(json.loads(_place(config).read_text())["critical_batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place(config: Config) -> Path:
+    told, file = config.to_json(), Path(config.model.name.rpartition(":")[0])
+    content = sha256(file) if file.suffix == ".py" and file.is_file() else None  # an edited model is another model
+    facts = json.dumps([told["model"], told["data"], content], sort_keys=True)
+    return home() / "tuned" / f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}.json"

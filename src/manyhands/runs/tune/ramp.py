@@ -1,0 +1,38 @@
+"""Ramp: a step at each of some growing rates, until the loss blows up; a child's work."""
+
+import math
+from typing import Any
+
+import torch
+
+from manyhands.machine.detect import detect
+from manyhands.optim.optimizer import set_lr
+from manyhands.runs.bind import bind
+from manyhands.runs.job import assemble
+from manyhands.runs.training import RANK_SEEDS
+from manyhands.runs.tune.child import Task
+from manyhands.runs.tune.passes import passes
+from manyhands.runs.tune.rate import is_blown, smoothed
+
+
+def work(task: Task) -> dict[str, Any]:
+    """The loss of each step, and whether the last was no number."""
+    rates, team = task.details["rates"], task.team
+    open_plan = task.plan.with_defaults(compile="off")
+    plan, _ = team.told(bind(open_plan, task.config, task.dataset, detect()) if team.leads else None)
+    job = assemble(task.config, plan, task.dataset, team)
+    job.trainee.model.train()
+    torch.manual_seed(task.config.train.seed + RANK_SEEDS * team.rank)
+    losses: list[float] = []
+    diverged = False
+    for rate, (batch, share) in zip(rates, passes(job, len(rates)), strict=False):
+        set_lr(job.trainee.optimizer, rate)
+        loss = team.sum(job.step(batch, share).detach().clone()).item()
+        diverged = not math.isfinite(loss)
+        if diverged:
+            break
+        losses.append(loss)
+        task.done()
+        if is_blown(smoothed(losses)):
+            break
+    return {"plan": str(plan), "lr": rates[: len(losses) + diverged], "loss": losses, "diverged": diverged}
