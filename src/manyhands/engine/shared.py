@@ -7,10 +7,12 @@
 
 Backward puts each gradient into the rank's row; after a barrier every rank adds up its own part of all rows and
 updates that part of the weights; after a second barrier all go on. Nothing is gathered, and the optimizer's state
-is spread over the ranks by itself. Works for optimizers that treat every element alike.
+is spread over the ranks by itself. To an optimizer that treats every element alike a rank's part is one parameter; to
+one that goes by the norms of tensors (`by_tensor`) it is a parameter for each tensor of which it holds something.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from manyhands.comm.reduction import parts, reduce_rows
 from manyhands.comm.shm import ShmGroup
 from manyhands.engine.exchange import Alone
+from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.optim.optimizer import load_state
@@ -36,6 +39,8 @@ class Shared(Alone):
         clip: float | None,
         group: ShmGroup,
         team: Team,
+        *,
+        by_tensor: bool = False,
     ) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         dtypes = {parameter.dtype for parameter in parameters}
@@ -47,8 +52,21 @@ class Shared(Alone):
         self.rows = group.shared(total, self.flat.dtype)
         self.part = parts(total, team.world)[team.rank]
         self._move_in()
-        self.own = nn.Parameter(self.flat[self.part])
-        super().__init__(model, make([self.own]), clip)
+        within = (self._within() if by_tensor else []) or [(Of(0, 1), self.part)]
+        self.spans = [span for _, span in within]
+        self.own = [nn.Parameter(self.flat[span]) for span in self.spans]
+        super().__init__(model, make(self.own), clip)
+        wholes: dict[Tensor, Of] = {own: of for own, (of, _) in zip(self.own, within, strict=True)}
+        use_norms(self.optimizer, team, wholes, len(parameters))
+
+    def _within(self) -> list[tuple[Of, slice]]:
+        """Each parameter of which this rank's part has something, and where in the row that lies."""
+        found = []
+        for number, (start, parameter) in enumerate(zip(self.starts, self.parameters, strict=True)):
+            begin, end = max(start, self.part.start), min(start + parameter.numel(), self.part.stop)
+            if begin < end:
+                found.append((Of(number, parameter.dim()), slice(begin, end)))
+        return found
 
     def _move_in(self) -> None:
         """Let the parameters be views of the one copy, and their gradients go to this rank's row."""
@@ -93,7 +111,8 @@ class Shared(Alone):
         if self.clip is not None:
             norm = self.team.sum(total.square().sum()).sqrt()
             total.mul_(torch.clamp(self.clip / (norm + 1e-6), max=1.0))
-        self.own.grad = total
+        for own, span in zip(self.own, self.spans, strict=True):
+            own.grad = self.rows[self.team.rank][span]
         self.optimizer.step()
         self.group.meet()
 
@@ -104,20 +123,21 @@ class Shared(Alone):
         mine = self.optimizer.state_dict()
         whole: dict[int, dict[str, Any]] = {number: {} for number in range(len(self.parameters))}
         for key, value in mine["state"].get(0, {}).items():
-            spread = isinstance(value, Tensor) and value.shape == self.own.shape
+            spread = isinstance(value, Tensor) and value.shape == self.own[0].shape
             stage = self.rows[0]
             if spread:
-                stage[self.part].copy_(value)
+                for number, span in enumerate(self.spans):
+                    stage[span].copy_(mine["state"][number][key])
                 self.group.meet()
             for number in whole:
-                whole[number][key] = self._view(stage, number).clone() if spread else value
+                whole[number][key] = self._view(stage, number).clone() if spread else deepcopy(value)
             self.group.meet()
         groups = [{**group, "params": list(whole)} for group in mine["param_groups"]]
         return {"state": whole if mine["state"] else {}, "param_groups": groups}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take this rank's part of a whole state."""
-        mine: dict[str, Any] = {}
+        mine: dict[int, dict[str, Any]] = {number: {} for number in range(len(self.own))}
         for key in state["state"].get(0, {}):
             values = [state["state"][number][key] for number in range(len(self.parameters))]
             spread = [isinstance(value, Tensor) and value.dim() > 0 for value in values]
@@ -125,11 +145,13 @@ class Shared(Alone):
                 row = torch.zeros_like(self.flat)
                 for number, value in enumerate(values):
                     self._view(row, number).copy_(value)
-                mine[key] = row[self.part].clone()
+                for number, span in enumerate(self.spans):
+                    mine[number][key] = row[span].clone()
             else:
-                mine[key] = values[0]
-        groups = [{**group, "params": [0]} for group in state["param_groups"]]
-        load_state(self.optimizer, {"state": {0: mine} if mine else {}, "param_groups": groups})
+                for own in mine.values():
+                    own[key] = deepcopy(values[0])  # each counts its own steps
+        groups = [{**group, "params": list(mine)} for group in state["param_groups"]]
+        load_state(self.optimizer, {"state": mine if mine[0] else {}, "param_groups": groups})
 
 
 def _starts(parameters: Sequence[nn.Parameter]) -> tuple[list[int], int]:

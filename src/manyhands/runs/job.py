@@ -31,6 +31,8 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.trace import trace
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
+from manyhands.optim.options import TRUSTING
+from manyhands.optim.scaling import base_rate
 from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
@@ -73,7 +75,7 @@ def assemble(
     if plan.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     place(model, plan.places, device)
-    lr = config.optim.lr or zoo.default_lr(config.model.name)
+    lr = base_rate(config.optim, zoo.default_lr(config.model.name), config.train.batch_size)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")
     make = partial(
@@ -91,7 +93,9 @@ def assemble(
     trainee = Trainee(
         model=model,
         norms=[] if plan.is_baseline or layers else over_ranks(model, team),
-        exchange=parallelize(model, make, config.train.clip, plan, team, layers),
+        exchange=parallelize(
+            model, make, config.train.clip, plan, team, layers, by_tensor=config.optim.name in TRUSTING
+        ),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
         precision=plan.precision or "fp32",
