@@ -104,7 +104,7 @@ def assemble(
         team=team,
         later=deferring(model, plan.backward, device),
     )
-    step: Step = make_step(trainee, plan, config.train.batch_size)
+    step: Step = make_step(trainee, plan, config.batch_sizes)
     if isinstance(trainee.exchange, Hybrid):
         number = plan.microbatches or config.train.accumulate
         step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
@@ -142,7 +142,8 @@ def device_of(plan: Plan) -> torch.device:
 def make_feed(config: Config, plan: Plan, schema: Schema, team: Team, split: Split, seed: int | None) -> Feed:
     """The feed of a split; without a seed it goes in order."""
     device = device_of(plan)
-    batches = Batches(len(split), config.train.batch_size, seed, team.rank, team.world)
+    sizes = [config.train.batch_size] if seed is None else config.batch_sizes
+    batches = Batches(len(split), sizes, seed, team.rank, team.world)
     if plan.feed == "loader":
         if config.data.augment != "none":
             raise ConfigError(f"data.augment={config.data.augment} does not go with feed=loader: use another plan")
