@@ -20,6 +20,7 @@ STUDIES = {
     "cpu-vs-gpu",
     "epochs",
     "forward-backward",
+    "large-batch",
     "learning-rates",
     "optimizers",
     "parallel-backprop",
