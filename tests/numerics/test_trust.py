@@ -6,6 +6,7 @@ import pytest
 
 RATES = {"lars": 5.0, "lamb": 0.01}
 DATA, SPLIT = "numerics.cases:same_as_one_device", "numerics.split_cases:same_as_one_device"
+PRECISIONS = ["fp32", pytest.param("fp64", marks=pytest.mark.long)]
 GOES_ON = "numerics.split_cases:goes_on"
 
 
@@ -13,7 +14,7 @@ def changes(optimizer: str) -> dict[str, object]:
     return {"optim.name": optimizer, "optim.lr": RATES[optimizer], "optim.weight_decay": 0.01}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     ("backend", "world", "options"),
     [
@@ -30,7 +31,7 @@ def test_by_sample(pools: Any, optimizer: str, backend: str, world: int, options
     pools(backend).run(DATA, backend, world, "convnet", f"precision={precision}{options}", changes(optimizer))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("plan", "world"), [("tensor:2", 2), ("pipeline:2", 2), ("owt:3", 3), ("data:2,tensor:2", 4)])
 @pytest.mark.parametrize("optimizer", RATES)
 def test_layers_in_parts(pools: Any, optimizer: str, plan: str, world: int, precision: str) -> None:

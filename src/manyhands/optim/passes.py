@@ -34,9 +34,9 @@ TYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64
 numba.config.CACHE_DIR = numba.config.CACHE_DIR or str(home() / "compiled")  # type: ignore[attr-defined]
 
 # No assumption that there is no NaN: one must come through, for it to be seen that a training diverges.
-_options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz", "arcp", "contract"}}
-_inner = numba.njit(**_options)
-_entry = numba.njit(**_options, cache=True)
+_FAST = {"reassoc", "nsz", "arcp", "contract"}
+_inner = numba.njit(nogil=True, error_model="numpy", fastmath=_FAST)
+_entry = numba.njit(nogil=True, error_model="numpy", fastmath=_FAST, cache=True)
 
 _ratio = _inner(ratio)
 
