@@ -45,7 +45,10 @@ class Conductor:
         rate: Callable[[int], float],
         timeout: float,
     ) -> None:
-        """`own`: worker i does part i of every batch, and none can be missing; `count`: batches of each epoch; `rate`: of each step."""
+        """`own`: worker i does part i of every batch, and none can be missing.
+
+        `count`: batches of each epoch; `rate`: of each step.
+        """
         self.exchange, self.workers, self.servers, self.own = exchange, workers, servers, own
         self.count, self.total, self.every = count, total, every
         self.rate, self.timeout = rate, timeout
