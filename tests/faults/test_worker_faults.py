@@ -145,6 +145,7 @@ def test_all_end_with_the_conductor(tmp_path: Path, words: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("words", ["server:4+1,consistency=async", "gossip:4"])
 def test_a_hundred_kills(tmp_path: Path, words: str) -> None:
     """Of workers drawn by seed, at moments drawn by seed: every run ends as accurate as an undisturbed one."""
