@@ -62,7 +62,7 @@ RECIPES = {
     "nesterov": Recipe("nesterov", 0.02, "linear"),
     "adam": Recipe("adam", 0.001, "sqrt"),
     "lars": Recipe("lars", 5.0, "linear"),
-    "lamb": Recipe("lamb", 0.005, "sqrt"),
+    "lamb": Recipe("lamb", 0.01, "sqrt"),
 }
 
 
@@ -252,9 +252,8 @@ def table(told: argparse.Namespace) -> Iterator[str]:
 
     rows = [row(cells, make, recipe, batch, told.seeds) for recipe in RECIPES for batch in told.sizes]
     goal = f"{100 * told.target:g} %"
-    yield from heading(
-        f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part", told.seeds
-    )
+    title = f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part"
+    yield from heading(title, told.seeds, interleaved=False)
     yield f"| optimizer | batch | rate to {goal} | steps | seconds | came there | rate for accuracy | test accuracy |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for each in rows:
