@@ -2,6 +2,7 @@
 
 import pytest
 
+from manyhands.optim.options import OptimOptions
 from manyhands.runs.tune.knee import knee
 from manyhands.runs.tune.law import Law, fit, regime
 from manyhands.runs.tune.rule import scaled
@@ -74,6 +75,7 @@ def test_knee(speeds: dict[int, float], found: int) -> None:
 
 
 def test_the_rate_grows_with_the_batch() -> None:
-    assert scaled(0.1, "momentum", 1024) == pytest.approx(0.4)
-    assert scaled(0.001, "adam", 1024) == pytest.approx(0.002)
-    assert scaled(0.001, "adamw", 64) == pytest.approx(0.0005)
+    assert scaled(0.1, OptimOptions("momentum"), 1024) == pytest.approx(0.4)
+    assert scaled(0.001, OptimOptions("adam"), 1024) == pytest.approx(0.002)
+    assert scaled(0.001, OptimOptions("lamb", base_batch=128), 32) == pytest.approx(0.0005)
+    assert scaled(0.001, OptimOptions("adam", scaling="linear"), 1024) == pytest.approx(0.004)

@@ -30,7 +30,7 @@ class Children:
         return Answer(
             {
                 "step_ms": 1000 * size / self.fast[size], "samples_per_s": self.fast[size], "memory_mb": 1.0,
-                "plan": to_table(plan), "lr": 0.001, "samples": self.samples, "validation": 10,
+                "plan": to_table(plan), "lr": config.optim.lr or 0.001, "samples": self.samples, "validation": 10,
             }
         )  # fmt: skip
 
@@ -76,6 +76,14 @@ def test_a_rate_that_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     config, told = picked(monkeypatch, Children({32: 1000}), given)
     assert config.optim.lr == 0.5
     assert "0.5 is as given" in told["why"]
+
+
+def test_a_scaling_that_is_asked_for_is_left_to_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = with_values(AUTO, {"optim.scaling": "linear", "optim.lr": 0.001})
+    config, told = picked(monkeypatch, Children({32: 1000, 64: 2000}), asked)
+    assert (config.optim.scaling, config.optim.lr) == ("linear", 0.001)
+    assert told["lr"] == pytest.approx(0.001 * 64 / 256)
+    assert "0.00025 is 0.001, that for 256, grown linearly" in told["why"]
 
 
 def test_a_model_that_does_not_run_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,11 +66,15 @@ def tune(config: Config, plan: Plan, wish: Wish) -> dict[str, Any]:
     if find_spec("optuna") is None:
         raise MissingPackage("tune batch-size needs Optuna: pip install 'manyhands[search]'")
     sizes = sorted(set(wish.sizes)) or [FIRST]
-    config = with_values(runs.located(config), {"train.batch_size": sizes[0]})
+    rule = config.optim
+    # Rates are tuned as they are, and a batch size is one for the whole training.
+    fixed = {"train.batch_size": sizes[0], "train.grow": None, "optim.scaling": "none"}
+    config = with_values(runs.located(config), fixed)
     speeds = Speeds(config, settled(config, plan))
     sizes, limit = _speeds(speeds, sizes, grows=not wish.sizes)
-    target, critical = _reference(config, speeds.plan, wish.target)
-    reached = _pursuits(config, speeds, sizes, target, wish.budget)
+    guesses = {size: scaled(speeds.rate, rule, size) for size in sizes}
+    target, critical = _reference(with_values(config, {"optim.lr": guesses[sizes[0]]}), speeds.plan, wish.target)
+    reached = _pursuits(config, speeds.plan, guesses, target, wish.budget)
     if critical is not None:
         kept.keep(config, critical)
     return _answer(config, speeds, limit, reached, target, critical, wish.budget)
@@ -129,14 +133,14 @@ def critical_batch(curve: Sequence[tuple[int, float, float | None]], target: flo
     return None
 
 
-def _pursuits(config: Config, speeds: Speeds, sizes: Sequence[int], target: float, budget: int) -> list[Reached]:
+def _pursuits(config: Config, plan: Plan, guesses: Mapping[int, float], target: float, budget: int) -> list[Reached]:
+    """The best training at each size; `guesses` are the rates around which the search begins."""
     found = []
-    say(f"training to {100 * target:.2f} % at batch {', '.join(map(str, sizes))}")
-    with bar("training to the target", budget * len(sizes), "trainings") as shown:
-        for size in sizes:
+    say(f"training to {100 * target:.2f} % at batch {', '.join(map(str, guesses))}")
+    with bar("training to the target", budget * len(guesses), "trainings") as shown:
+        for size, guess in guesses.items():
             own = with_values(config, {"train.batch_size": size})
-            guess = scaled(speeds.rate, config.optim.name, size)
-            answer = ask("pursuit", own, speeds.plan, shown.advance, target=target, budget=budget, lr=guess)
+            answer = ask("pursuit", own, plan, shown.advance, target=target, budget=budget, lr=guess)
             try:
                 found.append(best_of(size, answer.known()["trials"]))
             except RunError as error:  # near the limit of memory a training may not run where steps did

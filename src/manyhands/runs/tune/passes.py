@@ -13,4 +13,4 @@ def passes(job: Job, epochs: int) -> Iterator[tuple[Batch, Share]]:
         if begin := getattr(job.trainee.model, "begin_epoch", None):
             begin(epoch, epochs)
         for number, batch in enumerate(feed.epoch(epoch)):
-            yield batch, feed.share(number)
+            yield batch, feed.share(number, epoch)

@@ -10,6 +10,7 @@ from typing import Any
 
 from manyhands.comm.rank import place
 from manyhands.errors import ConfigError
+from manyhands.optim.options import OptimOptions
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.progress import bar
@@ -19,7 +20,7 @@ from manyhands.runs.tune import kept
 from manyhands.runs.tune.batch_size import LEAST_STEPS
 from manyhands.runs.tune.child import settled
 from manyhands.runs.tune.knee import NEARLY, knee
-from manyhands.runs.tune.rule import BASE, power, scaled
+from manyhands.runs.tune.rule import scaled, scaling
 from manyhands.runs.tune.speeds import Speeds
 
 FIRST = 32
@@ -36,21 +37,26 @@ def pick(config: Config, plan: Plan) -> tuple[Config, dict[str, Any]]:
     begun = time.perf_counter()
     first = max(FIRST, plan.world)
     config = with_values(runs.located(config), {"train.batch_size": first})
-    speeds = Speeds(config, settled(config, parse("serial") if plan.axes[0].name == "auto" else plan))
+    unscaled = with_values(config, {"optim.scaling": "none"})
+    speeds = Speeds(unscaled, settled(config, parse("serial") if plan.axes[0].name == "auto" else plan))
     critical = kept.critical_batch(config)
     why = _grow(speeds, first, critical)
     size = knee(speeds.throughputs())
-    given = config.optim.lr is not None
-    rate = config.optim.lr or scaled(speeds.rate, config.optim.name, size)
+    options = config.optim
+    chosen: dict[str, Any] = {"train.batch_size": size}
+    given = options.lr is not None and options.scaling == "none"
+    rate = speeds.rate if given else scaled(speeds.rate, options, size)
+    if options.scaling == "none":  # else the training scales it itself
+        chosen["optim.lr"] = rate
     told = {
         "batch_size": size,
         "lr": rate,
         "critical_batch": critical,
         "seconds": time.perf_counter() - begun,
-        "why": f"batch {size}: {_fastest(speeds, size)}; {why}. {_rate(config, size, rate, speeds.rate, given)}",
+        "why": f"batch {size}: {_fastest(speeds, size)}; {why}. {_rate(options, rate, speeds.rate, given)}",
         "table": [row.to_json() for _, row in sorted(speeds.rows.items())],
     }
-    return with_values(config, {"train.batch_size": size, "optim.lr": rate}), told
+    return with_values(config, chosen), told
 
 
 def _grow(speeds: Speeds, first: int, critical: float | None) -> str:
@@ -76,8 +82,8 @@ def _fastest(speeds: Speeds, size: int) -> str:
     return f"{speeds.rows[size].samples_per_s:,.0f} samples/s of at most {max(speeds.throughputs().values()):,.0f}"
 
 
-def _rate(config: Config, size: int, rate: float, base: float, given: bool) -> str:
+def _rate(options: OptimOptions, rate: float, base: float, given: bool) -> str:
     if given:
         return f"The learning rate {rate:g} is as given"
-    rule = "linearly" if power(config.optim.name) == 1 else "with the square root"
-    return f"The learning rate {rate:g} is {base:g}, that for {BASE}, grown {rule}"
+    grown = "linearly" if scaling(options) == "linear" else "with the square root"
+    return f"The learning rate {rate:g} is {base:g}, that for {options.base_batch}, grown {grown}"
