@@ -77,6 +77,21 @@ def test_ranks_share_a_batch(length: int, size: int, world: int) -> None:
     assert sorted(np.concatenate(alone)) == list(range(length))
 
 
+@given(st.integers(1, 300), st.lists(st.integers(1, 64), min_size=1, max_size=4), st.integers(1, 4))
+def test_every_epoch_may_have_batches_of_its_own_size(length: int, sizes: list[int], world: int) -> None:
+    """All samples once an epoch, shared by ranks as when the size never changes, and from any batch on."""
+    ranks = [Batches(length, sizes, 7, rank, world) for rank in range(world)]
+    for epoch in range(len(sizes) + 1):
+        fixed = [Batches(length, sizes[min(epoch, len(sizes) - 1)], 7, rank, world) for rank in range(world)]
+        for one, other in zip(ranks, fixed, strict=True):
+            batches, wanted = list(one.epoch(epoch)), list(other.epoch(epoch))
+            assert one.count(epoch) == len(batches) == len(wanted) == len(other)
+            assert all(np.array_equal(*pair) for pair in zip(batches, wanted, strict=True))
+            numbers = range(len(batches))
+            assert [one.share(number, epoch) for number in numbers] == [other.share(number) for number in numbers]
+            assert len(list(one.epoch(epoch, start=len(batches) // 2))) == len(batches) - len(batches) // 2
+
+
 def test_order_is_a_function_of_seed_and_epoch() -> None:
     assert np.array_equal(order(100, 1, 2), order(100, 1, 2))
     assert not np.array_equal(order(100, 1, 2), order(100, 2, 1))

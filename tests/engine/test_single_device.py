@@ -144,6 +144,27 @@ def test_resume_goes_on_to_the_bit(images: Dataset, tmp_path: Path, optimizer: s
         assert torch.equal(ours, theirs)
 
 
+def test_batches_that_grow(images: Dataset, tmp_path: Path) -> None:
+    """Half as many steps in the second half, all samples in each; inside a grown epoch it is resumed to the bit."""
+    changes = {"model.dropout": 0.5, "train.epochs": 4, "train.grow": "0.5:2", "optim.schedule": "cosine"}
+    config = with_values(CONFIG, changes)
+    whole = assemble(config, parse(SERIAL), images)
+    wanted = run(whole, config, tmp_path, every_steps=14, keep=100)
+    feed, samples = whole.trainee.feed, len(images.train)
+    assert [feed.count(epoch) for epoch in range(4)] == [6, 6, 3, 3]
+    assert [feed.share(0, epoch).whole for epoch in range(4)] == [32, 32, 64, 64]
+    assert {sum(len(batch[0]) for batch in feed.epoch(epoch)) for epoch in range(4)} == {samples}
+    assert [each["step"] for each in wanted if "epoch" in each] == [6, 12, 15, 18]
+
+    again = assemble(config, parse(SERIAL), images)
+    position = checkpoint.restore(tmp_path / "step-00000014", again.trainee)
+    assert (position.step, position.epoch, position.batch) == (14, 2, 2)
+    assert losses(run(again, config, position=position)) == losses(wanted)[14:]
+
+    fixed = with_values(config, {"train.grow": None})
+    assert losses(run(assemble(fixed, parse(SERIAL), images), fixed, max_steps=1))[0] == losses(wanted)[0]
+
+
 def test_accumulation_is_one_batch(images: Dataset) -> None:
     config = with_values(CONFIG, {"optim.name": "sgd", "train.epochs": 1})
     parts = with_values(config, {"train.accumulate": 3})

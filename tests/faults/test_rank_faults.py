@@ -103,6 +103,21 @@ def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> 
     assert store.load(tmp_path / "run").status == "failed"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
+@pytest.mark.parametrize("words", ["local:2,every=100", "data:2,consistency=stale"])
+def test_a_killed_rank_is_named_by_ranks_that_do_not_keep_step(tmp_path: Path, words: str, backend: str) -> None:
+    if backend == "mpi":
+        mpirun_command()
+    plan = f"{words},backend={backend},precision=fp32,layout=contiguous,compile=off"
+    process = start(tmp_path / "run", "--epochs", 400, "--plan", plan)
+    os.kill(pids(tmp_path / "run")[1], signal.SIGKILL)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
+    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+
+
 @pytest.mark.parametrize(
     ("backend", "late"),
     [

@@ -71,7 +71,7 @@ def local_by_hand(backend: str, rank: int, world: int, options: str) -> None:
             if averages(step, plan.every, plan.after or 0):
                 _bring_together(weights, centre, elastic=plan.average == "elastic")
             step += 1
-    own = [each.detach() for each in job.trainee.model.parameters()]
+    own = [each.detach().clone() for each in job.trainee.model.parameters()]
     for name, (mine, wanted) in enumerate(zip(own, weights[rank], strict=True)):
         assert distance(mine, wanted) < 1e-12, name
     means = [torch.stack(list(each)).mean(0) for each in zip(*weights, strict=True)]

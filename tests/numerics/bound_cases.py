@@ -51,4 +51,4 @@ def bound(backend: str, rank: int, world: int, most: int, epochs: int) -> None:
     seen = [histogram for _, _, histogram in everyone]
     assert all(sum(each.values()) == count for each in seen)
     assert max(max(each) for each in seen) <= most
-    assert max(max(each) for each in seen) > 0 or most == 0  # somebody did run ahead
+    assert max(max(each) for each in seen) > 0  # somebody did run ahead

@@ -43,7 +43,7 @@ def trained(job: Job, epochs: Iterable[int] = range(2)) -> Job:
     assert 2 * len(feed) == STEPS
     for epoch in epochs:
         for number, batch in enumerate(feed.epoch(epoch)):
-            job.step(batch, feed.share(number))
+            job.step(batch, feed.share(number, epoch))
     return job
 
 

@@ -6,17 +6,23 @@ from typing import Any
 import pytest
 
 CASES = "numerics.apart_cases"
-SHORT = {("gloo", 2), ("gloo", 3), ("shm", 3), ("shm", 4), ("mpi", 2)}
-GROUPS = [
-    pytest.param(backend, world, marks=() if (backend, world) in SHORT else pytest.mark.long)
+LONG = pytest.mark.long
+# `make test` takes some of them, `make test-long` all.
+SHORT = {("fp32", *group) for group in (("gloo", 2), ("shm", 3), ("shm", 4), ("mpi", 2))} | {
+    (precision, "gloo", 3) for precision in ("fp32", "fp64")
+}
+TRAININGS = [
+    pytest.param(
+        model, precision, optimizer, backend, world, marks=() if (precision, backend, world) in SHORT else LONG
+    )
+    for model, precision in (("convnet", "fp32"), ("convnet", "fp64"), ("transformer", "fp64"))
+    for optimizer in ("sgd", "momentum")
     for backend in ("gloo", "shm", "mpi")
     for world in (2, 3, 4)
 ]
 
 
-@pytest.mark.parametrize(("backend", "world"), GROUPS)
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-@pytest.mark.parametrize(("model", "precision"), [("convnet", "fp32"), ("convnet", "fp64"), ("transformer", "fp64")])
+@pytest.mark.parametrize(("model", "precision", "optimizer", "backend", "world"), TRAININGS)
 def test_averaged_at_each_step_it_is_synchronous(
     pools: Any, model: str, precision: str, optimizer: str, backend: str, world: int
 ) -> None:

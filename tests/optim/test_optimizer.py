@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from manyhands.errors import ConfigError
 from manyhands.optim import optimizer as optimizers
 from manyhands.optim.optimizer import NAMES, OptimOptions, build, can_capture, load_state, set_lr
+from manyhands.optim.options import TRUSTING
 
 CAPTURABLE = [name for name in NAMES if can_capture(name)]
 
@@ -48,10 +49,10 @@ def test_best_equals_usual(name: str, weight_decay: float | None) -> None:
     train(usual, build(usual.parameters(), options, 1e-2, best=False, device="cpu"), batches(10))
     train(fast, build(fast.parameters(), options, 1e-2, best=True, device="cpu"), batches(10))
     assert difference(usual, fast) < 1e-6
-    assert difference(usual, start) > 1e-3
+    assert difference(usual, start) > 1e-4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TRUSTING])
 def test_usual_is_what_the_usual_script_writes(name: str) -> None:
     scripts = {
         "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
@@ -142,12 +143,53 @@ def test_load_state_the_other_way(name: str) -> None:
     train(model, usual, batches(1))
 
 
-def test_frozen_parameters_stay() -> None:
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("best", [False, True])
+def test_frozen_parameters_stay(name: str, best: bool) -> None:
     model = network()
     next(model.parameters()).requires_grad_(False)
     start = copy.deepcopy(model)
-    train(model, build(model.parameters(), OptimOptions(), 1e-2, best=True, device="cpu"), batches(2))
+    optimizer = build(model.parameters(), OptimOptions(name=name, weight_decay=0.1), 1e-2, best=best, device="cpu")
+    train(model, optimizer, batches(2))
     assert torch.equal(next(model.parameters()), next(start.parameters()))
+    assert difference(model, start) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("best", [False, True])
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)], ids=str)
+def test_types(name: str, best: bool, dtype: torch.dtype, limit: float) -> None:
+    """In another type the same is learned, as far as the type goes, and parameters and state keep it."""
+    options = OptimOptions(name=name)
+    wanted, model = network(), network().to(dtype)
+    train(wanted, build(wanted.parameters(), options, 1e-2, best=best, device="cpu"), batches(10))
+    optimizer = build(model.parameters(), options, 1e-2, best=best, device="cpu")
+    train(model, optimizer, [batch.to(dtype) for batch in batches(10)])
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    kept = [value for state in optimizer.state.values() for key, value in state.items() if key != "step"]
+    assert all(value.dtype == dtype for value in kept if isinstance(value, Tensor))
+    assert difference(wanted, model.float()) < limit
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("best", [False, True])
+def test_zero_gradients_move_nothing(name: str, best: bool) -> None:
+    """At first; later what is left of the momentum may. Weights of zeros do not make it a division by zero."""
+    model = network()
+    with torch.no_grad():
+        model[2].weight.zero_()
+    start = copy.deepcopy(model)
+    optimizer = build(model.parameters(), OptimOptions(name=name, weight_decay=0.0), 1e-2, best=best, device="cpu")
+    for _ in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    assert difference(model, start) == 0
+    train(model, optimizer, batches(2))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert difference(model, start) > 0
 
 

@@ -117,7 +117,7 @@ def test_a_real_measurement(images: Dataset) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("server:2+1", "cannot run yet"),
+        ("server:2+1,device=cuda", "cannot run yet"),
         ("auto", "is to be found first"),
         ("serial,capture=on", "only a GPU"),
         ("serial,workers=2", "is for feed=loader"),

@@ -21,6 +21,7 @@ STUDIES = {
     "cpu-vs-gpu",
     "epochs",
     "forward-backward",
+    "large-batch",
     "learning-rates",
     "optimizers",
     "parallel-backprop",

@@ -101,3 +101,26 @@ def test_a_mean_that_is_mostly_of_the_first_weights_is_told(manyhands: Manyhands
     said = manyhands("train", "mlp", *DATA[:-1], *words)
     assert said.code == 0
     assert "train.ema=0.999: after 10 steps 99 % of the mean are still the first weights" in said.err
+
+
+def test_batches_that_grow(manyhands: Manyhands, tmp_path: Path) -> None:
+    """475 samples: 10 batches of 50 in the first epoch, 5 of 100 in the second."""
+    plan = ("--plan", "serial,precision=fp32,layout=contiguous,compile=off", "--epochs", 2)
+    grows = ("--set", "train.grow=0.5:2", "--set", "optim.scaling=linear", "--set", "optim.lr=0.256")
+    said = manyhands("train", "mlp", *DATA[:6], *grows, *plan, "--out", tmp_path / "run", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["steps"] == 15
+    run = store.load(tmp_path / "run")
+    assert run.record["total_steps"] == 15
+    assert {round(each["lr"], 9) for each in run.metrics() if "lr" in each} == {0.05}  # for the batch it begins with
+    assert manyhands("export", run.folder, "--csv", tmp_path / "m.csv").code == 0
+    rows = (tmp_path / "m.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[1] for row in rows] == ["1"] * 10 + ["2"] * 5
+
+
+def test_batches_that_outgrow_the_set_are_refused(manyhands: Manyhands, tmp_path: Path) -> None:
+    grows = ("--set", "train.grow=0.5:10", "--epochs", 2)
+    said = manyhands("train", "mlp", *DATA[:6], *grows, "--plan", "serial", "--out", tmp_path / "run", "-q")
+    assert said.code == 2
+    assert "batch size 500 is larger than the training set of 475 samples" in said.error
+    assert said.error.endswith("choose a smaller --batch-size or train.grow than 0.5:10")

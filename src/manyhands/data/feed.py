@@ -11,7 +11,7 @@ A feed yields small tuples of tensors and knows, in `prepare`, how one becomes a
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,12 +47,15 @@ class Feed(Protocol):
     """What the training loop needs of the data."""
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Batches in the first epoch."""
+
+    def count(self, epoch: int) -> int:
+        """Batches in any epoch: `train.grow` makes them fewer and larger."""
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from batch `start` on."""
 
-    def share(self, number: int) -> "Share":
+    def share(self, number: int, epoch: int = 0) -> "Share":
         """How much of batch `number` of an epoch is this rank's."""
 
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -76,24 +79,35 @@ def share_of(whole: int, rank: int, world: int) -> Share:
 
 
 class Batches:
-    """Which rows are in which batch: shuffled by seed and epoch, or in order when `seed` is None."""
+    """Which rows are in which batch: shuffled by seed and epoch, or in order when `seed` is None.
 
-    def __init__(self, length: int, size: int, seed: int | None, rank: int = 0, world: int = 1) -> None:
-        self.length, self.size, self.seed, self.rank, self.world = length, size, seed, rank, world
+    `size` is that of all epochs, or of each.
+    """
+
+    def __init__(self, length: int, size: int | Sequence[int], seed: int | None, rank: int = 0, world: int = 1) -> None:
+        self.sizes = [size] if isinstance(size, int) else size
+        self.length, self.seed, self.rank, self.world = length, seed, rank, world
+
+    def size(self, epoch: int) -> int:
+        return self.sizes[min(epoch, len(self.sizes) - 1)]
 
     def __len__(self) -> int:
-        return -(-self.length // self.size)
+        return self.count(0)
 
-    def share(self, number: int) -> Share:
-        return share_of(min(self.size, self.length - number * self.size), self.rank, self.world)
+    def count(self, epoch: int) -> int:
+        return -(-self.length // self.size(epoch))
+
+    def share(self, number: int, epoch: int = 0) -> Share:
+        size = self.size(epoch)
+        return share_of(min(size, self.length - number * size), self.rank, self.world)
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         return np.arange(self.length) if self.seed is None else order(self.length, self.seed, epoch)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[NDArray[np.int64]]:
-        rows = self.order(number)
-        for begin in range(start * self.size, self.length, self.size):
-            batch = rows[begin : begin + self.size]
+        rows, size = self.order(number), self.size(number)
+        for begin in range(start * size, self.length, size):
+            batch = rows[begin : begin + size]
             mine = part_of(batch, self.rank, self.world)
             yield mine if len(mine) else batch[:1]
 
@@ -109,6 +123,9 @@ class DeviceFeed:
     def __len__(self) -> int:
         return len(self.batches)
 
+    def count(self, epoch: int) -> int:
+        return self.batches.count(epoch)
+
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         # One copy of the epoch's order to the device; the batches are views of it.
         parts = list(self.batches.epoch(number, start))
@@ -116,8 +133,8 @@ class DeviceFeed:
         for part in torch.split(rows.to(self.device), [len(part) for part in parts]):
             yield (part,)
 
-    def share(self, number: int) -> Share:
-        return self.batches.share(number)
+    def share(self, number: int, epoch: int = 0) -> Share:
+        return self.batches.share(number, epoch)
 
     def of(self, rows: NDArray[np.int64]) -> Batch:
         return (torch.from_numpy(rows).to(self.device),)
@@ -138,11 +155,14 @@ class HostFeed:
     def __len__(self) -> int:
         return len(self.batches)
 
+    def count(self, epoch: int) -> int:
+        return self.batches.count(epoch)
+
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         return ahead((self.of(rows) for rows in self.batches.epoch(number, start)), self.AHEAD)
 
-    def share(self, number: int) -> Share:
-        return self.batches.share(number)
+    def share(self, number: int, epoch: int = 0) -> Share:
+        return self.batches.share(number, epoch)
 
     def of(self, rows: NDArray[np.int64]) -> Batch:
         index = self.split.index[rows]

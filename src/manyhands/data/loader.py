@@ -80,6 +80,9 @@ class LoaderFeed:
     def __len__(self) -> int:
         return len(self.batches)
 
+    def count(self, epoch: int) -> int:
+        return self.batches.count(epoch)
+
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         loader = DataLoader(
             self.samples,
@@ -93,8 +96,8 @@ class LoaderFeed:
         for inputs, labels in loader:
             yield tuple(each.to(self.device, non_blocking=self.pinned) for each in (inputs, labels))
 
-    def share(self, number: int) -> Share:
-        return self.batches.share(number)
+    def share(self, number: int, epoch: int = 0) -> Share:
+        return self.batches.share(number, epoch)
 
     def prepare(self, batch: Batch) -> tuple[Tensor, Tensor]:
         inputs, labels = batch

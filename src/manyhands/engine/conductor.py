@@ -39,15 +39,18 @@ class Conductor:
         *,
         own: bool,
         word: str,
-        per_epoch: int,
+        count: Callable[[int], int],
         total: int,
         every: int | None,
         rate: Callable[[int], float],
         timeout: float,
     ) -> None:
-        """`own`: worker i does part i of every batch, and none can be missing; `rate`: the one of each step."""
+        """`own`: worker i does part i of every batch, and none can be missing.
+
+        `count`: batches of each epoch; `rate`: of each step.
+        """
         self.exchange, self.workers, self.servers, self.own = exchange, workers, servers, own
-        self.per_epoch, self.total, self.every = per_epoch, total, every
+        self.count, self.total, self.every = count, total, every
         self.rate, self.timeout = rate, timeout
         self.flat = Flat(exchange.model)
         self.agenda = Agenda(workers, own)
@@ -91,10 +94,11 @@ class Conductor:
 
     def _open(self) -> None:
         """Hand out work up to the next rest."""
-        count = horizon(self.step, self.batch, self.per_epoch, self.total, self.every)
+        batches = self.count(self.epoch)
+        count = horizon(self.step, self.batch, batches, self.total, self.every)
         self.agenda.plan(self.epoch, self.batch, self.batch + count, self.step)
         self.step, self.batch = self.step + count, self.batch + count
-        if self.batch == self.per_epoch:
+        if self.batch == batches:
             self.epoch, self.batch = self.epoch + 1, 0
         self.changed.notify_all()
 

@@ -60,7 +60,8 @@ class Flat:
         for key, value in rows.items():
             spread = isinstance(value, Tensor) and value.dim() > 0
             for number in whole:
-                whole[number][key] = self.view(value, number).clone() if spread else value
+                same = value.clone() if isinstance(value, Tensor) else value  # each counts its own steps
+                whole[number][key] = self.view(value, number).clone() if spread else same
         return {
             "state": whole if rows else {},
             "param_groups": [{**group, "params": list(whole)} for group in groups],

@@ -22,6 +22,7 @@ from manyhands.engine.cut import Cut
 from manyhands.engine.exchange import Alone, Given
 from manyhands.engine.fellows import Groups
 from manyhands.engine.logits import FEW, Classes, logits_of
+from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.part import Part, feature_dim, part_of, plain
 from manyhands.engine.piece import check
 from manyhands.engine.post import Lay, Post
@@ -100,6 +101,12 @@ class Hybrid(Alone):
         # A rank may have no layer that learns, and an optimizer wants something.
         super().__init__(model, make(own or [nn.Parameter(torch.zeros(0))]), clip)
         self.size = whole  # as it was before this rank kept its part alone
+        parts = {
+            own: Of(number, len(cut.shapes[name]), bool(cut.owned(name)))
+            for number, (cut, name) in enumerate(self.trained)
+            if (own := cut.tensor(name)) is not None
+        }
+        use_norms(self.optimizer, team, parts, len(self.trained))
 
     def _take_place(self) -> None:
         """Tell the post of this rank's stages, where it has several."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,7 +80,7 @@ class Loop:
     average: Average | None = None
 
     def __post_init__(self) -> None:
-        self.total = total_steps(self.settings.epochs, self.settings.max_steps, len(self.trainee.feed))
+        self.total = total_steps(self.settings.epochs, self.settings.max_steps, self.trainee.feed.count)
         self.first = self.position.step
         steps = self.total - self.first
         self.steady_from = self.first + max(self.slow_first, min(STEADY_AFTER, steps // 4))
@@ -112,12 +113,13 @@ class Loop:
         if begin := getattr(self.trainee.model, "begin_epoch", None):
             begin(position.epoch, self.settings.epochs)
         self.flushed = time.perf_counter_ns()
-        for batch in self.trainee.feed.epoch(position.epoch, position.batch):
+        feed, batches = self.trainee.feed, self.trainee.feed.count(position.epoch)
+        for batch in feed.epoch(position.epoch, position.batch):
             rate = self.settings.lr * factor(self.settings.optim, position.step, self.total)
             if rate != self.rate:
                 set_lr(self.trainee.optimizer, rate)
                 self.rate = rate
-            share = self.trainee.feed.share(position.batch)
+            share = feed.share(position.batch, position.epoch)
             loss = self.step(batch, share)
             position.step += 1
             position.batch += 1
@@ -127,7 +129,7 @@ class Loop:
             if self._flush_due():
                 self._flush(settled=self._at_edge())
             self._write(RECORDS_A_STEP)
-            if every and position.step % every == 0 and position.batch < len(self.trainee.feed):
+            if every and position.step % every == 0 and position.batch < batches:
                 self._flush(settled=True)
                 self._write()
                 self._save(best=False)
@@ -135,7 +137,7 @@ class Loop:
                 break
         self._flush(settled=True)
         self._write()
-        if position.batch == len(self.trainee.feed):
+        if position.batch == batches:
             position.epoch, position.batch = position.epoch + 1, 0
 
     def _at_edge(self) -> bool:
@@ -245,9 +247,14 @@ class Loop:
         self.trainee.team.meet()
 
 
-def total_steps(epochs: int, most: int | None, per_epoch: int) -> int:
-    """How many steps a training takes."""
-    return min(epochs * per_epoch, most or epochs * per_epoch)
+def total_steps(epochs: int, most: int | None, count: Callable[[int], int]) -> int:
+    """How many steps a training takes, of so many in each epoch."""
+    steps = 0
+    for epoch in range(epochs):
+        steps += count(epoch)
+        if most is not None and steps >= most:
+            return most
+    return steps
 
 
 def slow_first_steps(compiled: bool, captured: bool) -> int:

@@ -22,11 +22,19 @@ Layers = tuple[Graph, Sequence[Split], Pipeline]
 
 
 def parallelize(
-    model: nn.Module, make: Make, clip: float | None, plan: Plan, team: Team, layers: Layers | None = None
+    model: nn.Module,
+    make: Make,
+    clip: float | None,
+    plan: Plan,
+    team: Team,
+    layers: Layers | None = None,
+    *,
+    by_tensor: bool = False,
 ) -> Exchange:
     """Let the ranks of a team train one model; `make` makes the optimizer of some parameters.
 
     `layers`: the model's graph, the split of each layer and the stages of these, where the plan cuts them.
+    `by_tensor`: the optimizer goes by the norms of whole tensors.
     """
     if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
         return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
@@ -41,7 +49,7 @@ def parallelize(
         return Stale(model, make, clip, team, plan.staleness)
     group = dist.group.WORLD
     if isinstance(group, ShmGroup) and not plan.is_baseline:
-        return Shared(model, make, clip, group, team)
+        return Shared(model, make, clip, group, team, by_tensor=by_tensor)
     if plan.shard == "full":
         from manyhands.engine.sharded import Sharded  # its imports take half a second, for this alone
 

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from manyhands.engine.exchange import Alone
+from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.replicated import Make
 from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
@@ -29,7 +30,10 @@ class Sharded(Alone):
             fully_shard(layer, mesh=mesh)
         self.fsdp: FSDPModule = fully_shard(model, mesh=mesh)
         self.scale = float(team.world)  # it averages
-        super().__init__(model, make([each for each in model.parameters() if each.requires_grad]), clip)
+        trained = [each for each in model.parameters() if each.requires_grad]
+        super().__init__(model, make(trained), clip)
+        parts: dict[Tensor, Of] = {each: Of(number, each.dim()) for number, each in enumerate(trained)}
+        use_norms(self.optimizer, team, parts, len(parts))
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

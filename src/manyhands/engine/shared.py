@@ -7,10 +7,12 @@
 
 Backward puts each gradient into the rank's row; after a barrier every rank adds up its own part of all rows and
 updates that part of the weights; after a second barrier all go on. Nothing is gathered, and the optimizer's state
-is spread over the ranks by itself. Works for optimizers that treat every element alike.
+is spread over the ranks by itself. To an optimizer that treats every element alike a rank's part is one parameter; to
+one that goes by the norms of tensors (`by_tensor`) it is a parameter for each tensor of which it holds something.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -19,7 +21,8 @@ from torch import Tensor, nn
 from manyhands.comm.reduction import parts, reduce_rows
 from manyhands.comm.shm import ShmGroup
 from manyhands.engine.exchange import Alone
-from manyhands.engine.flat import Flat, one_state
+from manyhands.engine.flat import Flat
+from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
 
@@ -34,6 +37,8 @@ class Shared(Alone):
         clip: float | None,
         group: ShmGroup,
         team: Team,
+        *,
+        by_tensor: bool = False,
     ) -> None:
         self.flat, self.group, self.team = Flat(model), group, team
         self.parameters = self.flat.parameters
@@ -41,8 +46,21 @@ class Shared(Alone):
         self.rows = group.shared(self.flat.size, self.flat.dtype)
         self.part = parts(self.flat.size, team.world)[team.rank]
         self._move_in()
-        self.own = nn.Parameter(self.row[self.part])
-        super().__init__(model, make([self.own]), clip)
+        within = (self._within() if by_tensor else []) or [(Of(0, 1), self.part)]
+        self.spans = [span for _, span in within]
+        self.own = [nn.Parameter(self.row[span]) for span in self.spans]
+        super().__init__(model, make(self.own), clip)
+        wholes: dict[Tensor, Of] = {own: of for own, (of, _) in zip(self.own, within, strict=True)}
+        use_norms(self.optimizer, team, wholes, len(self.parameters))
+
+    def _within(self) -> list[tuple[Of, slice]]:
+        """Each parameter of which this rank's part has something, and where in the row that lies."""
+        found = []
+        for number, (start, parameter) in enumerate(zip(self.flat.starts, self.parameters, strict=True)):
+            begin, end = max(start, self.part.start), min(start + parameter.numel(), self.part.stop)
+            if begin < end:
+                found.append((Of(number, parameter.dim()), slice(begin, end)))
+        return found
 
     def _move_in(self) -> None:
         """Let the parameters be views of the one copy, and their gradients go to this rank's row."""
@@ -84,7 +102,8 @@ class Shared(Alone):
         if self.clip is not None:
             norm = self.team.sum(total.square().sum()).sqrt()
             total.mul_(torch.clamp(self.clip / (norm + 1e-6), max=1.0))
-        self.own.grad = total
+        for own, span in zip(self.own, self.spans, strict=True):
+            own.grad = self.rows[self.team.rank][span]
         self.optimizer.step()
         self.group.meet()
 
@@ -95,8 +114,9 @@ class Shared(Alone):
         mine, rows = self.optimizer.state_dict(), {}
         for key, value in mine["state"].get(0, {}).items():
             rows[key] = value
-            if isinstance(value, Tensor) and value.shape == self.own.shape:
-                self.rows[0][self.part].copy_(value)
+            if isinstance(value, Tensor) and value.shape == self.own[0].shape:
+                for number, span in enumerate(self.spans):
+                    self.rows[0][span].copy_(mine["state"][number][key])
                 self.group.meet()
                 rows[key] = self.rows[0].clone()
             self.group.meet()
@@ -104,8 +124,10 @@ class Shared(Alone):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take this rank's part of a whole state."""
-        rows = {
-            key: value[self.part].clone() if isinstance(value, Tensor) and value.dim() else value
-            for key, value in self.flat.cut(state).items()
-        }
-        load_state(self.optimizer, one_state(rows, state["param_groups"]))
+        mine: dict[int, dict[str, Any]] = {number: {} for number in range(len(self.own))}
+        for key, value in self.flat.cut(state).items():
+            spread = isinstance(value, Tensor) and value.dim() > 0
+            for number, span in enumerate(self.spans):
+                mine[number][key] = value[span].clone() if spread else deepcopy(value)  # each counts its own steps
+        groups = [{**group, "params": list(mine)} for group in state["param_groups"]]
+        load_state(self.optimizer, {"state": mine if mine[0] else {}, "param_groups": groups})

@@ -39,7 +39,8 @@ class Stale(Alone):
     ) -> None:
         """`most`: steps that a rank may be ahead; `later`: what adds up rows of gradients, one a step."""
         self.team, self.most = team, most
-        self.flat, self.norms = Flat(model), own_norms(model)
+        self.flat = Flat(model)
+        self.norms = own_norms(model) if most else []  # ranks that keep step normalize as all together do
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = trainable[0].device
         _like_the_first(Flat(model, buffers=True), self.device)

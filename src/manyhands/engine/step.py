@@ -1,7 +1,7 @@
 """The training step of one device: eager, compiled, or captured as a CUDA graph, always the same function."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -77,11 +77,11 @@ class Trainee:
         return loss if given.weight == 1 else loss * given.weight
 
 
-def make_step(trainee: Trainee, plan: Plan, batch_size: int) -> Step:
-    """The step as the (bound) plan asks for it."""
+def make_step(trainee: Trainee, plan: Plan, batch_sizes: Collection[int]) -> Step:
+    """The step as the (bound) plan asks for it, for full batches of these sizes."""
     step = EagerStep(trainee, trainee.losses)
     if plan.compile == "on":
-        step.losses = compiled_for(trainee.losses, -(-batch_size // trainee.accumulate))
+        step.losses = compiled_for(trainee.losses, {-(-size // trainee.accumulate) for size in batch_sizes})
         if compiles_update(plan):
             trainee.optimizer.step = torch.compile(trainee.optimizer.step)  # type: ignore[method-assign, assignment]
     return CapturedStep(step, trainee.device) if plan.capture == "on" else step
@@ -92,12 +92,12 @@ def compiles_update(plan: Plan) -> bool:
     return plan.compile == "on" and plan.device == "cuda"
 
 
-def compiled_for(losses: Callable[[Batch], Tensor], batch_size: int) -> Callable[[Batch], Tensor]:
+def compiled_for(losses: Callable[[Batch], Tensor], batch_sizes: Collection[int]) -> Callable[[Batch], Tensor]:
     """Compile for full batches; the last, smaller one of an epoch runs eagerly rather than compile once more."""
     compiled = torch.compile(losses, dynamic=False)
 
     def choose(batch: Batch) -> Tensor:
-        result: Tensor = (compiled if len(batch[0]) == batch_size else losses)(batch)
+        result: Tensor = (compiled if len(batch[0]) in batch_sizes else losses)(batch)
         return result
 
     return choose

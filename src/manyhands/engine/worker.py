@@ -52,7 +52,8 @@ class Worker:
         """The loss of one part, weighed by its share of the batch."""
         if item.epoch != self.epoch:
             self.epoch, self.rows = item.epoch, self.batches.order(item.epoch)
-        whole = self.rows[item.batch * self.batches.size : (item.batch + 1) * self.batches.size]
+        size = self.batches.size(item.epoch)
+        whole = self.rows[item.batch * size : (item.batch + 1) * size]
         share = share_of(len(whole), item.part, self.workers)
         mine = part_of(whole, item.part, self.workers)
         self.exchange.begin(item, order)

@@ -40,7 +40,7 @@ def deal(machine: Machine, ranks: int) -> Cores:
     """
     order, physical = in_order(machine), len(_physical(machine))
     if ranks > len(order):
-        return (ids(order),) * ranks
+        return (tuple(sorted(ids(order))),) * ranks
     usable = order[:physical] if ranks <= physical else order
     size = len(usable) // ranks
     nodes = [[core for core in usable if core.node == node] for node in sorted({core.node for core in usable})]

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.errors import ConfigError
-from manyhands.optim.options import OPTIMIZERS
+from manyhands.optim.lamb import LAMB
+from manyhands.optim.lars import LARS
+from manyhands.optim.options import OPTIMIZERS, TRUSTING, WITH_MOMENTUM
 from manyhands.optim.options import OptimOptions as OptimOptions
 
 NAMES = OPTIMIZERS
@@ -20,9 +22,12 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
     "adagrad": torch.optim.Adagrad,
+    "lars": LARS,
+    "lamb": LAMB,
 }
 
-# Where torch has a fused kernel. Adagrad's for CUDA is younger than the oldest torch we support.
+# Where torch has a fused kernel, and where we have (optim.passes). Adagrad's for CUDA is younger than the oldest torch
+# we support.
 _FUSED: dict[str, tuple[str, ...]] = {
     "sgd": ("cpu", "cuda"),
     "momentum": ("cpu", "cuda"),
@@ -30,7 +35,12 @@ _FUSED: dict[str, tuple[str, ...]] = {
     "adam": ("cpu", "cuda"),
     "adamw": ("cpu", "cuda"),
     "adagrad": ("cpu",),
+    "lars": ("cpu",),
+    "lamb": ("cpu",),
 }
+
+# torch's fused SGD for the CPU goes wrong with a momentum in half precision (2.13: other numbers from 16 elements on).
+_BROKEN_IF_NARROW = ("momentum", "nesterov")
 
 # SGD has no such flag: its fused kernel reads a tensor rate on the device and keeps no step count.
 _HAVE_CAPTURABLE = ("adam", "adamw", "rmsprop")
@@ -74,18 +84,29 @@ def build(
     keywords: dict[str, Any] = {"lr": lr}
     if options.weight_decay is not None:
         keywords["weight_decay"] = options.weight_decay
-    if options.name in ("momentum", "nesterov"):
+    if options.name in WITH_MOMENTUM:
         keywords["momentum"] = options.momentum
-        keywords["nesterov"] = options.name == "nesterov"
+    if options.name == "nesterov":
+        keywords["nesterov"] = True
     if best or captured:
-        fused = kind in _FUSED.get(options.name, ()) and not compiled and not sharded
-        keywords["fused" if fused else "foreach"] = True
-    capturable = kind == "cuda" and options.name in _HAVE_CAPTURABLE
+        parameters = list(parameters)
+        broken = kind == "cpu" and options.name in _BROKEN_IF_NARROW and _is_narrow(parameters)
+        if kind in _FUSED.get(options.name, ()) and not compiled and not sharded and not broken:
+            keywords["fused"] = True
+        elif options.name not in TRUSTING:  # which know no slower way
+            keywords["foreach"] = True
+    capturable = kind == "cuda" and options.name in (*_HAVE_CAPTURABLE, *TRUSTING)
     if captured or (compiled and capturable):  # a number would be compiled in, and anew at every change
         keywords["lr"] = torch.tensor(lr, dtype=torch.float32, device=device)
-        if capturable:
+        if capturable and options.name not in TRUSTING:  # which always are
             keywords["capturable"] = True
     return _CLASSES[options.name](parameters, **keywords)
+
+
+def _is_narrow(parameters: Iterable[Any]) -> bool:
+    """Of parameters, or of groups of them."""
+    flat = (each for given in parameters for each in (given["params"] if isinstance(given, dict) else [given]))
+    return any(each.dtype in (torch.bfloat16, torch.float16) for each in flat)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from manyhands.errors import ConfigError, choices
 
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad")
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb")
+TRUSTING = ("lars", "lamb")  # whose steps go by the norms of whole tensors
+WITH_MOMENTUM = ("momentum", "nesterov", "lars")
 SCHEDULES = ("constant", "step", "cosine", "one-cycle")
+SCALINGS = ("none", "linear", "sqrt")
 
 
 @dataclass(frozen=True)
@@ -14,9 +17,11 @@ class OptimOptions:
     """Which optimizer, at which rate, along which schedule; checked when it is made."""
 
     name: str = "adam"
-    lr: float | None = None  # None: what the model's entry in the zoo names
+    lr: float | None = None  # None: what the model's entry in the zoo names; 1 for lars
     weight_decay: float | None = None  # None: torch's own default (0.01 for adamw, 0 for the others)
-    momentum: float = 0.9  # of momentum and nesterov
+    momentum: float = 0.9  # of momentum, nesterov and lars
+    scaling: str = "none"  # of the rate with the batch size: linear, or with its square root
+    base_batch: int = 256  # the batch size that lr is for
     schedule: str = "constant"
     warmup: float = 0.0  # below 1: share of all steps; else a number of steps
     step_every: float = 1 / 3  # schedule "step": share of all steps between two drops
@@ -27,6 +32,9 @@ class OptimOptions:
             raise ConfigError(f"unknown optimizer '{self.name}': {choices(self.name, OPTIMIZERS)}")
         if self.schedule not in SCHEDULES:
             raise ConfigError(f"unknown schedule '{self.schedule}': {choices(self.schedule, SCHEDULES)}")
+        if self.scaling not in SCALINGS:
+            raise ConfigError(f"unknown scaling '{self.scaling}': {choices(self.scaling, SCALINGS)}")
+        _check("base_batch", self.base_batch, self.base_batch >= 1, "at least 1")
         _check("lr", self.lr, self.lr is None or self.lr > 0, "above 0")
         _check(
             "weight_decay",
@@ -35,7 +43,7 @@ class OptimOptions:
             "0 or more",
         )
         _check("momentum", self.momentum, 0 <= self.momentum < 1, "from 0 up to, not including, 1")
-        if self.name in ("momentum", "nesterov"):
+        if self.name in WITH_MOMENTUM:
             _check("momentum", self.momentum, self.momentum > 0, f"above 0 for {self.name}; sgd has none")
         _check("warmup", self.warmup, self.warmup >= 0, "a share of all steps below 1, or a number of steps")
         _check(

@@ -56,7 +56,7 @@ def bind(
         bound, told = bind(plan.alone().with_defaults(compile="off"), share, dataset, machine, measure, measure_fed)
         return replace(plan, **bound.said()), told
     # A rank's share of the batch is what its step works on.
-    share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world)})
+    share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world), "train.grow": None})
     bound, told = _bind_step(plan.with_defaults(workers=0), share, dataset, machine, measure)
     if plan.workers is None and config.loader.workers == "auto" and bound.feed == "loader":
         bound, fed = _choose_workers(bound, share, dataset, machine, measure_fed)
@@ -202,7 +202,7 @@ def _compile_may_pay(plan: Plan, step_ms: float, config: Config, dataset: Datase
     if shutil.which("g++" if device == "cpu" else "gcc") is None or (device == "cuda" and not find_spec("triton")):
         return False
     per_epoch = -(-len(dataset.train) // config.train.batch_size)
-    steps = total_steps(config.train.epochs, config.train.max_steps, per_epoch)
+    steps = total_steps(config.train.epochs, config.train.max_steps, lambda epoch: per_epoch)
     return steps * step_ms / 1000 > LONG_ENOUGH_TO_COMPILE[device]
 
 

@@ -139,6 +139,7 @@ COLUMNS: dict[str, Column] = {
     "backward / forward": backward,
     "step ms": told("step_ms"),
     "over serial": over("plan", "serial"),
+    "over data:1": over("plan", "data:1"),
     "over whole": over("plan.backward", "whole"),
     "over 1f1b": over("plan.schedule", "1f1b"),
     "over data:4": over("plan", "data:4"),

@@ -39,14 +39,14 @@ def conducted(
         raise PlanError(
             f"model {config.model.name} learns a block at a time, which plan {plan.name} cannot: use serial"
         )
-    total, word = total_steps(config.train.epochs, config.train.max_steps, len(feed)), secrets.token_hex(16)
+    total, word = total_steps(config.train.epochs, config.train.max_steps, feed.count), secrets.token_hex(16)
     conductor = Conductor(
         exchange,
         axis.degree,
         axis.servers,
         own=plan.consistency in ("sync", "stale") if axis.servers else False,
         word=word,
-        per_epoch=len(feed),
+        count=feed.count,
         total=total,
         every=config.checkpoint.every_steps,
         rate=lambda step: job.lr * factor(config.optim, step, total),
@@ -87,5 +87,5 @@ class Tickets:
         return len(self.feed)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, ...]]:
-        for _ in range(start, len(self.feed)):
+        for _ in range(start, self.feed.count(number)):
             yield (torch.empty(0),)

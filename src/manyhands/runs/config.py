@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from manyhands.data import growth
 from manyhands.data.dataset import DataOptions
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
@@ -49,6 +50,7 @@ class TrainConfig:
     epochs: int = 3
     batch_size: int = 256  # of all ranks together; auto: the largest that pays is found before it begins
     batch_auto: bool = False  # whether it is yet to be found
+    grow: str | None = None  # "0.5:2,0.75:2": after half and three quarters of all samples twice as large batches
     max_steps: int | None = None
     seed: int = 0
     patience: int | None = None  # epochs without a better validation accuracy before it stops
@@ -167,6 +169,12 @@ class Config:
             )
         if not 0 <= self.data.validation < 1:
             raise ConfigError(f"data.validation={self.data.validation}: it must be from 0 to below 1")
+        growth.parse(self.train.grow)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Of every epoch; one, where all have the same."""
+        return growth.sizes(self.train.batch_size, growth.parse(self.train.grow), self.train.epochs)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -30,7 +30,7 @@ from manyhands.files import write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import bar
-from manyhands.runs.config import Config
+from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 
 ROUNDS = 5
@@ -166,7 +166,7 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
     team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
     dataset = load(config.data.name, config.data)
     plan, _ = team.told(bind(plan, config, dataset, detect()) if team.leads else None)
-    job = assemble(config, plan, dataset, team)
+    job = assemble(with_values(config, {"train.grow": None}), plan, dataset, team)
     steps = Steps(job)
     steps.take(WARM)
     begun = time.perf_counter()

@@ -2,9 +2,10 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def write_csv(run: store.Run, path: Path) -> Made:
 
 def _rows(run: store.Run) -> Iterator[dict[str, Any]]:
     """What is known of each step; the epoch, which only validations tell, is counted."""
-    samples, batch = (run.record.get("samples") or {}).get("train"), order_of(run).train.batch_size
+    samples, sizes = (run.record.get("samples") or {}).get("train"), order_of(run).batch_sizes
     row: dict[str, Any] = {}
     for record in _records(run):
         if row and row["step"] != record["step"]:
@@ -41,8 +42,17 @@ def _rows(run: store.Run) -> Iterator[dict[str, Any]]:
             row = {}
         row |= record
         if samples:
-            row["epoch"] = 1 + (row["step"] - 1) // -(-samples // batch)
+            row["epoch"] = _epoch(row["step"], samples, sizes)
     yield row
+
+
+def _epoch(step: int, samples: int, sizes: Sequence[int]) -> int:
+    """The epoch of a step, both from 1 on, by the batch size of each epoch."""
+    for epoch in count(1):
+        step -= -(-samples // sizes[min(epoch, len(sizes)) - 1])
+        if step <= 0:
+            break
+    return epoch
 
 
 def write_trace(run: store.Run, path: Path) -> Made:

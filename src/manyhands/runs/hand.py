@@ -107,7 +107,7 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
 
     feed = trainee.feed
     assert isinstance(feed, DeviceFeed | HostFeed)
-    batches = Batches(len(dataset.train), config.train.batch_size, config.train.seed)
+    batches = Batches(len(dataset.train), config.batch_sizes, config.train.seed)
     with closing(wire), closing(exchange):
         Worker(wire, job.step, exchange, feed, batches, workers).run(give, _about)
 

@@ -32,6 +32,8 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.trace import trace
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
+from manyhands.optim.options import TRUSTING
+from manyhands.optim.scaling import base_rate
 from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
@@ -74,7 +76,7 @@ def assemble(
     if plan.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     place(model, plan.places, device)
-    lr = config.optim.lr or zoo.default_lr(config.model.name)
+    lr = base_rate(config.optim, zoo.default_lr(config.model.name), config.train.batch_size)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")
     make = partial(
@@ -92,7 +94,9 @@ def assemble(
     trainee = Trainee(
         model=model,
         norms=[] if plan.is_baseline or layers or not plan.keeps_step else over_ranks(model, team),
-        exchange=parallelize(model, make, config.train.clip, plan, team, layers),
+        exchange=parallelize(
+            model, make, config.train.clip, plan, team, layers, by_tensor=config.optim.name in TRUSTING
+        ),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),
         precision=plan.precision or "fp32",
@@ -101,7 +105,7 @@ def assemble(
         team=team,
         later=deferring(model, plan.backward, device),
     )
-    step: Step = make_step(trainee, plan, config.train.batch_size)
+    step: Step = make_step(trainee, plan, config.batch_sizes)
     if isinstance(trainee.exchange, Hybrid):
         number = plan.microbatches or config.train.accumulate
         step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
@@ -141,7 +145,8 @@ def device_of(plan: Plan) -> torch.device:
 def make_feed(config: Config, plan: Plan, schema: Schema, team: Team, split: Split, seed: int | None) -> Feed:
     """The feed of a split; without a seed it goes in order."""
     device = device_of(plan)
-    batches = Batches(len(split), config.train.batch_size, seed, team.rank, team.world)
+    sizes = [config.train.batch_size] if seed is None else config.batch_sizes
+    batches = Batches(len(split), sizes, seed, team.rank, team.world)
     if plan.feed == "loader":
         if config.data.augment != "none":
             raise ConfigError(f"data.augment={config.data.augment} does not go with feed=loader: use another plan")

@@ -50,7 +50,7 @@ def alone(plan: Plan) -> Plan:
 
 def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step as a whole."""
-    job = assemble(with_values(config, {"train.batch_size": samples}), plan, dataset)
+    job = assemble(with_values(config, {"train.batch_size": samples, "train.grow": None}), plan, dataset)
     trainee, steps, begun = job.trainee, [], time.perf_counter()
     batches = full_batches(trainee.feed, samples)
     with Notes(trainee.model, trainee.device) as notes:

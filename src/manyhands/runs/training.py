@@ -4,12 +4,14 @@ import statistics
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from manyhands.data.dataset import Dataset
+from manyhands.data.feed import Feed
 from manyhands.data.load import load
 from manyhands.engine import average, checkpoint
 from manyhands.engine.average import Average
@@ -112,7 +114,7 @@ def _train(
             plan=to_table(plan),
             plan_words=str(plan),
             trials=trials or run.record.get("trials", []),
-            total_steps=total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed)),
+            total_steps=total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count),
             parameters=job.trainee.exchange.size,
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
         )
@@ -212,10 +214,11 @@ def _layers(job: Job, plan: Plan) -> list[LayerTime]:
 
 
 def check_sizes(config: Config, dataset: Dataset) -> None:
-    if config.train.batch_size > len(dataset.train):
+    if (largest := max(config.batch_sizes)) > len(dataset.train):
+        grown = f" or train.grow than {config.train.grow}" if largest > config.train.batch_size else ""
         raise ConfigError(
-            f"batch size {config.train.batch_size} is larger than the training set of {len(dataset.train)} samples: "
-            "choose a smaller --batch-size"
+            f"batch size {largest} is larger than the training set of {len(dataset.train)} samples: "
+            f"choose a smaller --batch-size{grown}"
         )
     if not len(dataset.test):
         raise ConfigError(f"data {config.data.name} has no test samples: give a larger set")
@@ -223,7 +226,7 @@ def check_sizes(config: Config, dataset: Dataset) -> None:
 
 def _average(config: Config, job: Job) -> Average | None:
     """The mean of the weights that the order asks for."""
-    steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
+    steps = total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count)
     if (decay := config.train.ema) is not None:
         if decay**steps > FIRST_SHARE:
             say(
@@ -290,10 +293,10 @@ def _loop(
         keep=config.checkpoint.keep,
         checkpoints=run.checkpoints,
     )
-    steps = total_steps(config.train.epochs, config.train.max_steps, len(job.trainee.feed))
-    samples = steps * config.train.batch_size
-    with bar(f"training {config.model.name}", samples) as shown:
-        shown.advance(position.step * config.train.batch_size)
+    feed = job.trainee.feed
+    steps = total_steps(config.train.epochs, config.train.max_steps, feed.count)
+    with bar(f"training {config.model.name}", _samples(feed, steps)) as shown:
+        shown.advance(_samples(feed, position.step))
         return Loop(
             job.trainee,
             job.step,
@@ -306,6 +309,17 @@ def _loop(
             slow_first=slow_first_steps(plan.compile == "on", plan.capture == "on"),
             average=mean,
         ).run()
+
+
+def _samples(feed: Feed, steps: int) -> int:
+    """How many the first steps of a training have, last batches counted as full ones."""
+    samples = 0
+    for epoch in count():
+        here = min(steps, feed.count(epoch))
+        samples, steps = samples + here * feed.share(0, epoch).whole, steps - here
+        if not steps:
+            break
+    return samples
 
 
 def _timeline(clock: Clock, layers: list[LayerTime]) -> Timeline:

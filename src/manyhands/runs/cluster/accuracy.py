@@ -155,7 +155,7 @@ def learner_of(config: Config, plan: Plan, dataset: Dataset) -> Learner:
     job = assemble(config, _alone(plan, dataset), dataset)
     torch.manual_seed(config.train.seed)
     batches = Batches(len(dataset.train), config.train.batch_size, config.train.seed)
-    total = total_steps(config.train.epochs, config.train.max_steps, len(batches))
+    total = total_steps(config.train.epochs, config.train.max_steps, batches.count)
     told = (config, job, batches, plan.axes[0].degree, total)
     match plan.axes[0].name, plan.consistency:
         case "local", _:

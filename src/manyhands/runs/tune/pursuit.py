@@ -94,7 +94,7 @@ def pursue(job: Job, config: Config, target: float | None, most: int | None = No
     trainee, team, feed = job.trainee, job.trainee.team, job.trainee.feed
     assert job.validation is not None
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)
-    total = total_steps(config.train.epochs, config.train.max_steps, len(feed))
+    total = total_steps(config.train.epochs, config.train.max_steps, feed.count)
     last = min(total, most or total)
     scored = sum(job.validation.share(number).whole for number in range(len(job.validation)))
     least = max(scored // (QUARTER * config.train.batch_size), 1)

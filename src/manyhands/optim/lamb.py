@@ -1,0 +1,122 @@
+"""LAMB: Adam, in which the rate of each layer follows its norms.
+
+You et al. 2019, "Large batch optimization for deep learning: training BERT in 76 minutes" (arXiv:1904.00962),
+algorithm 2, with the identity for φ; for each layer w with gradient g, at rate η and weight decay λ, in step t:
+
+    m = β₁ m + (1 - β₁) g            r = m / (1 - β₁ᵗ) / (√(v / (1 - β₂ᵗ)) + ε)
+    v = β₂ v + (1 - β₂) g²           w = w - η |w| / |r + λ w| (r + λ w)
+
+The ratio is 1 where a norm is 0, and for biases and the weights of norms, whose λ is 0.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from manyhands.optim.trust import Group, Slot, Trusting, ratio, squares_of
+
+
+class LAMB(Trusting):
+    """As torch's optimizers are; a rate that is a tensor, and the counts of steps, are read where they are."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        fused: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": fused}
+        super().__init__(params, {**defaults, "capturable": True})  # so that a loaded count is put on the device
+
+    def _own(self, parameter: Tensor) -> Slot:
+        state = self.state[parameter]
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        return self._kept(parameter, "exp_avg"), self._kept(parameter, "exp_avg_sq"), state["step"]
+
+    def _ratios(self, how: Group, weights: Tensor, updates: Tensor) -> Tensor:
+        found: Tensor = ratio(weights, updates)
+        return found
+
+    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> None:
+        from manyhands.optim import passes  # numba comes in here
+
+        rate, decay, numbers = float(how["lr"]), how["weight_decay"], _numbers(how, slots)
+        given = [(*own, on * decay, rate, on) for own, on in zip(numbers, trusted, strict=True)]
+        passes.each(passes.lamb_whole, [slot[:4] for slot in slots], given)
+
+    def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
+        decay = how["weight_decay"]
+        if how["fused"]:
+            return _learn(how, slots, decay).T, []
+        updates = _updates(how, slots, decay)
+        return torch.stack([squares_of([slot[0] for slot in slots]), squares_of(updates)]), updates
+
+    def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
+        weights, decay, rate = [slot[0] for slot in slots], how["weight_decay"], how["lr"]
+        if how["fused"]:
+            from manyhands.optim import passes
+
+            if ratios is None:
+                decay = 0.0
+                _learn(how, slots, decay)
+            rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()
+            numbers = [(*each, decay, own) for each, own in zip(_scales(how, slots), rates, strict=True)]
+            passes.over(passes.lamb, [slot[:4] for slot in slots], numbers)
+            increment_version(weights)
+            return
+        updates = _updates(how, slots, 0.0) if ratios is None else updates
+        torch._foreach_mul_(updates, rate if ratios is None else list((ratios * rate).unbind()))
+        torch._foreach_sub_(weights, updates)
+
+
+def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
+    """Let m and v learn; the squares of w and of r + λ w."""
+    from manyhands.optim import passes
+
+    numbers = [(*each, decay) for each in _numbers(how, slots)]
+    return passes.over(passes.moments, [slot[:4] for slot in slots], numbers)
+
+
+def _numbers(how: Group, slots: Sequence[Slot]) -> list[tuple[float, ...]]:
+    """Count a step; what its m and v are kept by, and r is made with."""
+    if slots:
+        torch._foreach_add_([slot[-1] for slot in slots], 1)
+    betas = [number for beta in how["betas"] for number in (beta, 1 - beta)]
+    return [(*betas, *each) for each in _scales(how, slots)]
+
+
+def _scales(how: Group, slots: Sequence[Slot]) -> list[tuple[float, float]]:
+    """What m is multiplied by, and what is added to √v, for r to be their ratio."""
+    counts = torch.stack([slot[-1] for slot in slots]).tolist() if slots else []
+    made = {count: [1 - beta**count for beta in how["betas"]] for count in set(counts)}
+    known = {count: (math.sqrt(v) / m, math.sqrt(v) * how["eps"]) for count, (m, v) in made.items()}
+    return [known[count] for count in counts]
+
+
+def _updates(how: Group, slots: Sequence[Slot], decay: float) -> list[Tensor]:
+    """Let m and v learn, and give r + λ w."""
+    if not slots:
+        return []
+    weights, gradients, means, variances, steps = map(list, zip(*slots, strict=True))
+    beta1, beta2 = how["betas"]
+    torch._foreach_add_(steps, 1)
+    torch._foreach_lerp_(means, gradients, 1 - beta1)
+    torch._foreach_mul_(variances, beta2)
+    torch._foreach_addcmul_(variances, gradients, gradients, 1 - beta2)
+    count = torch.stack(steps).double()
+    below = torch._foreach_sqrt(variances)
+    torch._foreach_div_(below, list((1 - beta2**count).sqrt().unbind()))
+    torch._foreach_add_(below, how["eps"])
+    updates = list(torch._foreach_div(means, below))
+    torch._foreach_div_(updates, list((1 - beta1**count).unbind()))
+    if decay:
+        torch._foreach_add_(updates, weights, alpha=decay)
+    return updates

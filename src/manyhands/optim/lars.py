@@ -1,0 +1,75 @@
+"""LARS: SGD with momentum, in which the rate of each layer follows its norms.
+
+You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks" (arXiv:1708.03888), algorithm 1; for each
+layer w with gradient g, at rate γ, momentum m, weight decay β and trust coefficient η:
+
+    λ = η |w| / (|g| + β |w|)
+    v = m v + γ λ (g + β w)
+    w = w - v
+
+λ is η where a norm is 0, and for biases and the weights of norms, whose β is 0.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from manyhands.optim.trust import Group, Slot, Trusting, ratio, squares_of
+
+COEFFICIENT = 0.001
+
+
+class LARS(Trusting):
+    """As torch's optimizers are; a rate that is a tensor is read where it is."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1.0,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = COEFFICIENT,
+        *,
+        fused: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "fused": fused}
+        super().__init__(params, defaults)
+
+    def _own(self, parameter: Tensor) -> Slot:
+        return (self._kept(parameter, "momentum_buffer"),)
+
+    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> None:
+        from manyhands.optim import passes  # numba comes in here
+
+        rate = how["trust"] * float(how["lr"])
+        passes.each(passes.lars_whole, slots, [(how["momentum"], rate, on * how["weight_decay"], on) for on in trusted])
+
+    def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
+        if how["fused"]:
+            from manyhands.optim import passes
+
+            return passes.over(passes.squares, slots, [()] * len(slots)).T, []
+        return torch.stack([squares_of([slot[side] for slot in slots]) for side in (0, 1)]), []
+
+    def _ratios(self, how: Group, weights: Tensor, updates: Tensor) -> Tensor:
+        found: Tensor = ratio(weights, updates + how["weight_decay"] * weights)
+        return found
+
+    def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
+        rate, decay = how["trust"] * how["lr"], 0.0 if ratios is None else how["weight_decay"]
+        weights, gradients, speeds = map(list, zip(*slots, strict=True))
+        if how["fused"]:
+            from manyhands.optim import passes
+
+            rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()
+            passes.over(passes.lars, slots, [(how["momentum"], each, decay) for each in rates])
+            increment_version(weights)
+            return
+        if decay:
+            gradients = list(torch._foreach_add(gradients, weights, alpha=decay))
+        torch._foreach_mul_(speeds, how["momentum"])
+        scaled = torch._foreach_mul(gradients, rate if ratios is None else list((ratios * rate).unbind()))
+        torch._foreach_add_(speeds, scaled)
+        torch._foreach_sub_(weights, speeds)
