@@ -69,7 +69,7 @@ def _time_wire(size: int) -> float:
         while True:
             wire.send({}, wire.receive()[1])
 
-    row, taken = torch.zeros(max(size // 4, 1)), []
+    row, taken = torch.zeros(max(size // 4, 1)), list[float]()
     door = Door("", echo)
     wire = dial(door.port, "", {})
     try:

@@ -1,6 +1,6 @@
 """Real weights under a virtual clock: against one device, against each other, and by hand."""
 
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def config_of(**values: Any) -> Config:
 
 def pace_of(workers: int, servers: int = 0, **more: Any) -> Pace:
     """A sample takes 1000, and all else a little."""
-    sizes = {share_of(whole, rank, workers).mine for whole in range(1, BATCH + 1) for rank in (0, workers - 1)}
+    sizes = {share_of(whole, rank, workers).mine for whole in range(1, 2 * BATCH + 1) for rank in (0, workers - 1)}
     times = {"update": 100, "message": 1000, "held": 500, "reduce": 1000, "apply": 10, "jitter": 0.3}
     return Pace(workers, {size: 1000 * size for size in sizes}, servers=servers, **{**times, **more})
 
@@ -66,9 +66,10 @@ def on_one_device(config: Config, dataset: Dataset) -> list[Tensor]:
     job = assemble(config, parse(ONE), dataset)
     feed = job.trainee.feed
     torch.manual_seed(config.train.seed)
-    batches = ((number, batch) for epoch in count() for number, batch in enumerate(feed.epoch(epoch)))
-    for number, batch in islice(batches, config.train.max_steps):
-        job.step(batch, feed.share(number))
+    epochs = range(config.train.epochs)
+    batches = ((epoch, number, batch) for epoch in epochs for number, batch in enumerate(feed.epoch(epoch)))
+    for epoch, number, batch in islice(batches, config.train.max_steps):
+        job.step(batch, feed.share(number, epoch))
     return list(job.trainee.model.state_dict().values())
 
 
@@ -237,6 +238,14 @@ def test_max_steps_and_the_schedule(digits: Dataset) -> None:
     seconds = [epoch.epoch_seconds for epoch in outcome.epochs]
     assert outcome.epochs[-1].virtual_seconds == pytest.approx(sum(seconds))
     assert outcome.nanoseconds == round(1e9 * outcome.epochs[-1].virtual_seconds)
+
+
+def test_batches_may_grow(digits: Dataset) -> None:
+    """Ten batches of 100, then five of 200."""
+    config = config_of(train__grow="0.5:2")
+    learner, outcome = trained("data:3", config, digits)
+    assert outcome.steps == 10 + 5
+    assert near(weights(learner), on_one_device(config, digits))
 
 
 def test_a_loss_that_is_not_finite_is_told(digits: Dataset) -> None:

@@ -154,7 +154,7 @@ def learner_of(config: Config, plan: Plan, dataset: Dataset) -> Learner:
     """Whoever does with real weights what the plan's workers do."""
     job = assemble(config, _alone(plan, dataset), dataset)
     torch.manual_seed(config.train.seed)
-    batches = Batches(len(dataset.train), config.train.batch_size, config.train.seed)
+    batches = Batches(len(dataset.train), config.batch_sizes, config.train.seed)
     total = total_steps(config.train.epochs, config.train.max_steps, batches.count)
     told = (config, job, batches, plan.axes[0].degree, total)
     match plan.axes[0].name, plan.consistency:
@@ -175,7 +175,7 @@ def follow(learner: Learner, plan: Plan, pace: Pace, machine: str, target: float
     config, steps, epochs = learner.config, [0] * pace.workers, list[Epoch]()
     first = now = busy = samples = 0
     title = f"training {config.model.name} with {pace.workers} virtual workers"
-    with bar(title, learner.total * config.train.batch_size) as shown:
+    with bar(title, learner.length) as shown:
         while first < learner.total:
             parts = learner.begin(len(epochs), first)
             crew, seen = Crew(pace, parts, steps, now), 0
@@ -232,7 +232,7 @@ def _alone(plan: Plan, dataset: Dataset) -> Plan:
 
 def _sizes(config: Config, samples: int, workers: int) -> Iterator[int]:
     """The numbers of samples that a part may have."""
-    last = samples % config.train.batch_size
-    for whole in {config.train.batch_size, last or config.train.batch_size}:
-        for rank in (0, workers - 1):
-            yield share_of(whole, rank, workers).mine
+    for size in set(config.batch_sizes):
+        for whole in {size, samples % size or size}:
+            for rank in (0, workers - 1):
+                yield share_of(whole, rank, workers).mine

@@ -1,8 +1,8 @@
 """Apart: weights and optimizer of each worker; the model's parameters point at those of whoever learns.
 
-local     all are averaged now and then, each by the samples it has seen since (mean), or
+local     all are averaged now and then (mean), or
           centre c, workers x:  d = rate · (x − c),  x −= d,  c += Σ d   (elastic)
-gossip    two meet: each adds half of their difference, the one that was met at its next step
+gossip    two meet: each goes to the middle, the one that was met at its next step
 """
 
 from collections.abc import Iterator, Sequence

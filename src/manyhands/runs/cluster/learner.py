@@ -39,6 +39,11 @@ class Learner(ABC):
         self.losses: list[float] = []  # of an epoch's parts, each times its samples
         self.samples = 0
 
+    @property
+    def length(self) -> int:
+        """About how many samples it will learn from."""
+        return min(self.batches.length * self.config.train.epochs, self.total * max(self.batches.sizes))
+
     @abstractmethod
     def acts(self, crew: Crew) -> Iterator[Act]:
         """What the workers do in an epoch."""

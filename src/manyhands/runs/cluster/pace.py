@@ -78,8 +78,9 @@ def _described(wanted: Wanted, machine: str, graph: Graph) -> Pace:
     if wanted.in_step and workers > 1:  # as `simulate` has it, where sums may go on while layers compute
         alike = Plan(axes=(Axis("data", workers),), precision=plan.precision)
         simulator = Simulator(joined, machine, cluster, wanted.config.optim.name)
-        step = simulator.predict(alike, wanted.config.train.batch_size).result.step_ns
-        reduce = max(step - compute[max(wanted.sizes)] - update, 0)
+        batch = wanted.config.train.batch_size
+        step = simulator.predict(alike, batch).result.step_ns
+        reduce = max(step - compute[-(-batch // workers)] - update, 0)
     return wanted.of(
         compute,
         update=update,
