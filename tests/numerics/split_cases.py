@@ -178,10 +178,10 @@ def scores_stay(backend: str, rank: int, world: int, smoothing: float) -> None:
     assert sent[0] < sent[1]
 
 
-def scores_are_told(backend: str, rank: int, world: int) -> None:
-    """Loss and accuracy over a set, where ranks have some classes each, are those of one device."""
-    job = trained(job_of("mlp", f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world)))
-    one = alone("mlp", "fp64")
+def scores_are_told(backend: str, rank: int, world: int, model: str, how: str) -> None:
+    """Loss and accuracy over a set, after a training, are those of one device."""
+    job = trained(job_of(model, how, f"backend={backend},precision=fp64", Team(rank, world)))
+    one = alone(model, "fp64")
     score, wanted = evaluate(job.trainee, job.test), evaluate(one.trainee, one.test)
     assert score.accuracy == wanted.accuracy
     assert abs(score.loss - wanted.loss) < LIMIT["fp64"]

@@ -28,6 +28,11 @@ def test_more_ranks(pools: Any, axes: str, schedule: str) -> None:
     pools("gloo").run(CASE, "gloo", world, "transformer", "fp64", f"{axes},microbatches=4,schedule={schedule}", {})
 
 
+def test_passes_that_stop_while_training_do_not_while_scoring(pools: Any) -> None:
+    plan = "pipeline:2,microbatches=4,schedule=interleaved"
+    pools("gloo").run("numerics.split_cases:scores_are_told", "gloo", 2, "transformer", plan)
+
+
 @pytest.mark.parametrize("backend", ["shm", "mpi"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_other_backends(pools: Any, schedule: str, backend: str) -> None:

@@ -159,7 +159,7 @@ def test_no_rank_needs_all_scores(pools: Any, smoothing: float) -> None:
 
 
 def test_scores_are_told(pools: Any) -> None:
-    pools("gloo").run("numerics.split_cases:scores_are_told", "gloo", 3)
+    pools("gloo").run("numerics.split_cases:scores_are_told", "gloo", 3, "mlp", "tensor:3")
 
 
 def test_a_pair_of_dense_layers_costs_one_exchange(pools: Any) -> None:

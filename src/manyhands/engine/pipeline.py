@@ -44,6 +44,7 @@ class PipelineStep:
         passes = _Passes(self, [(part, len(part[0]) / whole) for part in parts])
         for action in self._order(count):
             passes.go_on(action)
+        self.hybrid.post.stop = None
         self.hybrid.update()
         return torch.stack(passes.told).sum() * self.hybrid.voice
 

@@ -54,7 +54,7 @@ class Post:
         self.stages: tuple[int, ...] = ()
         self.peers = frozenset({rank})
         self.stage = 0
-        self.stop: Callable[[], None] | None = None
+        self.stop: Callable[[], None] | None = None  # a pass that is alone, as in scoring, does not wait
         self.on_way = _OnWay()
         self.handover: Any = None  # of layers by sample to those by parameter, in turns (engine.boundary)
 
@@ -78,8 +78,7 @@ class Post:
         self.on_way.stage = stage
 
     def _await(self, stage: int) -> None:
-        while stage in self.stages and stage != self.stage and self.on_way.again is None:
-            assert self.stop is not None
+        while self.stop and stage in self.stages and stage != self.stage and self.on_way.again is None:
             self.stop()
 
     def come_back(self, stage: int, moves: Sequence[Move]) -> None:
