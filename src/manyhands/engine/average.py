@@ -116,7 +116,7 @@ class Average:
         self.trainee.team.meet()
 
     def _take_statistics(self) -> None:
-        """Of batch norms, over training batches, as if never trained: torch's update_bn with layers in parts."""
+        """Batch norms' own, over training batches, as torch's update_bn takes them; here for layers in parts too."""
         trainee, exchange = self.trainee, self.trainee.exchange
         norms = self._norms()
         if not norms:
