@@ -170,6 +170,7 @@ def test_a_synchronous_run_resumes_to_the_bit(trained: Trained, manyhands, tmp_p
         ("gossip:2,feed=loader", (), "feed=loader cannot run yet"),
         ("gossip:2,compress=topk", (), "compress=topk cannot run yet"),
         ("server:2+1", ("--set", "train.clip=1"), "train.clip=1.0 needs the sum of all gradients"),
+        ("server:2+1", ("--set", "optim.name=lars"), "lars goes by the norms of whole tensors"),
         ("gossip:2,staleness=1", (), "staleness=1 has no use in plan gossip:2"),
         ("gossip:200", (), "gossip:200 has more ranks than the batch of 96 has samples"),
     ],

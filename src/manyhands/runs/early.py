@@ -9,6 +9,7 @@ from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.fault import Fault
+from manyhands.optim.options import TRUSTING
 from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
@@ -117,6 +118,11 @@ def _check_conducted(plan: Plan, config: Config, here: Place | None) -> Plan:
         raise PlanError(f"plan option staleness={plan.staleness} is for consistency=stale: leave one of them out")
     if plan.adapt == "on" and plan.consistency != "async":
         raise PlanError(f"plan option adapt=on is for consistency=async, this is {plan.consistency}: leave it out")
+    if config.optim.name in TRUSTING:
+        raise PlanError(
+            f"optim.name={config.optim.name} goes by the norms of whole tensors, of which a server has a part: "
+            f"use another optimizer, or data:{plan.hands}"
+        )
     if config.train.clip is not None and plan.consistency != "async":
         raise PlanError(
             f"train.clip={config.train.clip} needs the sum of all gradients, which plan {plan.name} has on "
