@@ -7,9 +7,9 @@ from manyhands.comm.rank import Place, is_pinned
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
+from manyhands.optim.options import TRUSTING
 from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.fault import Fault
-from manyhands.optim.options import TRUSTING
 from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
 from manyhands.runs.config import Config
