@@ -19,13 +19,15 @@ def curve(folder: Path) -> list[tuple[int, float]]:
     return [(each["step"], each["loss"]) for each in store.load(folder).metrics() if "loss" in each]
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
 @pytest.mark.parametrize(
-    ("words", "setting"),
+    ("words", "setting", "backend"),
     [
-        ("local:2", "fault.slow_steps=0.1:3x"),
-        ("local:3,every=4,average=elastic", "train.clip=1"),
-        ("data:2,consistency=stale,staleness=2", "fault.slow_rank=1:3x"),
+        ("local:2", "fault.slow_steps=0.1:3x", "gloo"),
+        ("local:3,every=4,average=elastic", "train.clip=1", "shm"),
+        ("data:2,consistency=stale,staleness=2", "fault.slow_rank=1:3x", "shm"),
+        pytest.param("local:2", "fault.slow_steps=0.1:3x", "shm", marks=pytest.mark.long),
+        pytest.param("local:3,every=4,average=elastic", "train.clip=1", "gloo", marks=pytest.mark.long),
+        pytest.param("data:2,consistency=stale,staleness=2", "fault.slow_rank=1:3x", "gloo", marks=pytest.mark.long),
     ],
 )
 def test_trains(manyhands, tmp_path: Path, words: str, setting: str, backend: str) -> None:

@@ -122,6 +122,7 @@ def test_a_server_that_dies_ends_the_run_and_the_checkpoint_is_whole(tmp_path: P
     assert subprocess.run(again, capture_output=True, timeout=180, check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_a_worker_without_which_it_cannot_go_on_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(folder, "server:2+1,consistency=stale,staleness=2")

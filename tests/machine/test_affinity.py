@@ -59,6 +59,11 @@ def test_more_ranks_than_cores(machine: Machine, ranks: int) -> None:
     assert deal(machine, ranks) == (tuple(sorted(core.id for core in machine.cores)),) * ranks
 
 
+def test_too_many_ranks() -> None:
+    with pytest.raises(PlanError, match="33 ranks on 4 cores: at most 8 can share a core; use fewer ranks"):
+        deal(make(4), 33)
+
+
 def test_siblings_by_number_within_a_node() -> None:
     """Cores of the two nodes of one socket may bear the same number."""
     machine = Machine("host", "cpu", tuple(Core(n, n % 2, 0, n // 2) for n in range(4)), 1)

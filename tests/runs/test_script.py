@@ -313,7 +313,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         ("script.py", "data:2,precision=fp64", "call model.double() in the script"),
         ("script.py", "data:2,backend=shm,compress=topk", "say backend=gloo"),
         ("script.py", "date:2", "did you mean 'data'?"),
-        ("script.py", "data:9999", "9999 ranks need 9999 cores"),
+        ("script.py", "data:9999", "9999 ranks on "),
     ],
 )
 def test_bad_input_is_one_line(manyhands, written: Written, tmp_path: Path, name: str, plan: str, message: str) -> None:

@@ -18,6 +18,7 @@ MOST_CORES = 8192  # that Linux can be built for
 # A rank within one NUMA node must not cost more than this share of the cores: a container may leave 30 of one node
 # and 2 of the other.
 NODE_SHARE = 0.75
+CROWD = 8  # ranks that may share a core
 
 
 def in_order(machine: Machine) -> list[Core]:
@@ -39,6 +40,8 @@ def deal(machine: Machine, ranks: int) -> Cores:
     More ranks than cores share them all, as the system sees fit: one that waits leaves its core to others.
     """
     order, physical = in_order(machine), len(_physical(machine))
+    if ranks > CROWD * len(order):
+        raise PlanError(f"{ranks} ranks on {len(order)} cores: at most {CROWD} can share a core; use fewer ranks")
     if ranks > len(order):
         return (tuple(sorted(ids(order))),) * ranks
     usable = order[:physical] if ranks <= physical else order
