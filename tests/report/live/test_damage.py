@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from manyhands.report.live.detail import Details
@@ -170,6 +170,7 @@ JSON = st.recursive(
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(record={}, line=1.7976e308, status="running")
 @given(record=st.dictionaries(st.sampled_from(NAMES), JSON), line=JSON, status=st.sampled_from(store.STATUSES))
 def test_no_file_breaks_the_list(tmp_path: Path, record: dict[str, Any], line: Any, status: str) -> None:
     """Whatever JSON run.json, metrics and timelines are, the run is shown or told as damaged."""

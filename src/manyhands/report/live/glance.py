@@ -4,6 +4,7 @@ A list of a thousand runs cannot parse a million lines: it looks at the last lin
 curve as large as a thumbnail.
 """
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -42,7 +43,8 @@ def glance(path: str, ended: bool) -> Glance:
             places = ((size - PIECE) * at // (PLACES - 1) for at in range(PLACES))
             parts = [_losses(os.pread(descriptor, PIECE, place)) for place in places]
         end = b"" if ended else os.pread(descriptor, FAR_TAIL, max(0, size - FAR_TAIL))
-    spark = tuple(float(f"{loss:.4g}") for part in parts if (loss := _mean(part)) is not None)
+    short = (float(f"{loss:.4g}") for part in parts if (loss := _mean(part)) is not None)
+    spark = tuple(filter(math.isfinite, short))  # the largest numbers round up to infinity
     return Glance(spark=spark) if ended else _last(end, spark)
 
 
