@@ -50,6 +50,7 @@ def test_trains(manyhands, tmp_path: Path, words: str, setting: str, backend: st
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
 
 
+@pytest.mark.long
 def test_without_staleness_every_loss_is_that_of_one_device(manyhands, tmp_path: Path) -> None:
     for name, words in (("one", "serial"), ("stale", "data:2,consistency=stale,staleness=0")):
         said = manyhands(*ORDER, *SMALL, "--plan", f"{words},{REST}", "--out", tmp_path / name, "-q")

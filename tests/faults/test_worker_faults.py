@@ -75,7 +75,7 @@ def ended(process: "subprocess.Popen[str]", folder: Path) -> store.Run:
     ("words", "restarts"),
     [
         ("server:2+1,consistency=async", "1"),
-        ("gossip:2", "0"),
+        pytest.param("gossip:2", "0", marks=pytest.mark.long),
         pytest.param("server:3+1,consistency=async", "0", marks=pytest.mark.long),
         pytest.param("gossip:3", "1", marks=pytest.mark.long),
     ],
@@ -106,7 +106,8 @@ def test_no_worker_is_left(tmp_path: Path) -> None:
     assert not left(process.pid, known)
 
 
-@pytest.mark.parametrize("words", ["server:2+2,consistency=async", pytest.param("server:2+1", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["server:2+2,consistency=async", "server:2+1"])
 def test_a_server_that_dies_ends_the_run_and_the_checkpoint_is_whole(tmp_path: Path, words: str) -> None:
     folder = tmp_path / "run"
     process = start(folder, words)

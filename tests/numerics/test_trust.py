@@ -40,6 +40,7 @@ def test_layers_in_parts(pools: Any, optimizer: str, plan: str, world: int, prec
 
 @pytest.mark.parametrize("plan", ["tensor:2", "random:3"])
 @pytest.mark.parametrize("optimizer", RATES)
+@pytest.mark.long
 def test_gates_and_heads(pools: Any, optimizer: str, plan: str) -> None:
     """Weights whose parts are blocks of each gate or of some heads."""
     for model in ("text", "transformer"):

@@ -67,7 +67,10 @@ def test_a_set_without_numbers_is_refused(manyhands: Manyhands, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("plan", "how"),
-    [("serial,precision=fp32,compile=off", "swa=0.5"), ("data:2,precision=fp32,compile=off", "ema=0.9")],
+    [
+        ("serial,precision=fp32,compile=off", "swa=0.5"),
+        pytest.param("data:2,precision=fp32,compile=off", "ema=0.9", marks=pytest.mark.long),
+    ],
 )
 def test_averaged_weights_are_scored_beside_the_others(
     manyhands: Manyhands, tmp_path: Path, plan: str, how: str

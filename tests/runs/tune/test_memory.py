@@ -26,6 +26,7 @@ print(json.dumps([speeds.at(size).to_json() for size in (4, 900)]))
 """
 
 
+@pytest.mark.long
 def test_a_memory_limit() -> None:
     done = subprocess.run([sys.executable, "-c", UNDER_A_LIMIT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
