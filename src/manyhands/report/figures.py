@@ -40,7 +40,7 @@ def short(name: str) -> str:
 
 def numbers(values: Iterable[float]) -> list[float | None]:
     """As many digits as can be seen; what is no number is a gap."""
-    return [short if math.isfinite(short := float(f"{value:.{DIGITS}g}")) else None for value in values]
+    return [rounded if math.isfinite(rounded := float(f"{value:.{DIGITS}g}")) else None for value in values]
 
 
 def _common(series: Series) -> Figure:
