@@ -20,6 +20,7 @@ def one_home(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
 
 
+@pytest.mark.long
 def test_batch_size(manyhands: Any, tmp_path: Path) -> None:
     table, plot = tmp_path / "new" / "table.json", tmp_path / "plot.png"
     said = manyhands(

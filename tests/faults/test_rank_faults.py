@@ -121,8 +121,8 @@ def test_a_killed_rank_is_named_by_ranks_that_do_not_keep_step(tmp_path: Path, w
 @pytest.mark.parametrize(
     ("backend", "late"),
     [
-        ("shm", 1),
         *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("gloo", 1), ("shm", 0), ("mpi", 0), ("mpi", 1))),
+        pytest.param("shm", 1, marks=LONG),
     ],
 )
 def test_a_rank_that_hangs_is_named(tmp_path: Path, backend: str, late: int) -> None:
