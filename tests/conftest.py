@@ -135,3 +135,15 @@ def manyhands(capfd: pytest.CaptureFixture[str]) -> Callable[..., Spoken]:
         return Spoken(code, out, err)
 
     return call
+
+
+@pytest.fixture
+def simulate(manyhands: Callable[..., Spoken]) -> Callable[..., dict[str, Any]]:
+    """What `manyhands simulate` finds."""
+
+    def call(*arguments: object) -> dict[str, Any]:
+        said = manyhands("simulate", *arguments, "--json", "--quiet")
+        assert said.code == 0, said.err
+        return said.json
+
+    return call

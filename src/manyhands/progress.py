@@ -1,8 +1,9 @@
 """Bars and log lines, always on standard error: standard output belongs to the results."""
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -122,3 +123,21 @@ def bar(title: str, total: float, unit: str = "samples") -> Iterator[Bar]:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield _RichBar(progress, title, total)
+
+
+@contextmanager
+def looking(look: Callable[[], None], pause: float) -> Iterator[None]:
+    """Have a thread look now and then at how far others are, until the block ends."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(pause):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,6 +1,5 @@
 """`manyhands simulate --accuracy`: keys, a table, the same again by seed, and one line for what cannot be."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,6 @@ EDGE = (*ON, "--machine", "edge4-1gbe")
 def _kept(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The set is made once."""
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
-
-
-@pytest.fixture
-def simulate(manyhands) -> Callable[..., dict]:
-    def call(*arguments: object) -> dict:
-        said = manyhands("simulate", *arguments, "--json", "--quiet")
-        assert said.code == 0, said.err
-        return said.json
-
-    return call
 
 
 def test_keys(simulate) -> None:

@@ -1,7 +1,6 @@
 """`manyhands simulate`: one object or a table, a trace, a sweep; what cannot be simulated is one line."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,6 @@ LEVEL = "[[levels]]\ndevices = 1\ngb_per_s = 18\nlatency_us = 0\n"
 def _kept(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The set is made once."""
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
-
-
-@pytest.fixture
-def simulate(manyhands) -> Callable[..., dict]:
-    def call(*arguments: object) -> dict:
-        said = manyhands("simulate", *arguments, "--json", "--quiet")
-        assert said.code == 0, said.err
-        return said.json
-
-    return call
 
 
 def machine(folder: Path, memory_gb: float = 16.0) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from manyhands.comm.flock import Flock
 
 MODULE = """
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
 folder, rank = Path(sys.argv[1]), int(sys.argv[2])
 (folder / f"{rank}.pid").write_text(str(os.getpid()))
@@ -20,7 +20,7 @@ if rank == 0:
     raise ValueError("no luck")
 if rank == 1:
     sys.exit(0)
-time.sleep(600)
+signal.pause()
 """
 
 

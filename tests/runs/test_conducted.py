@@ -15,6 +15,8 @@ from torch import Tensor
 
 from manyhands.engine import checkpoint
 from manyhands.plan.plan import from_table
+from manyhands.report import charts, summary
+from manyhands.report.group import group
 from manyhands.runs import conducted, hand, store
 from manyhands.runs.run import order_of
 
@@ -127,6 +129,8 @@ def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
     assert len(run.record["ranks"]) == result["world"]
     if "stale" in words:
         assert result["staleness"]["max"] <= 2
+    staleness = charts.staleness(summary.rows(group([run])))
+    assert (staleness is not None) == bool(result["staleness"] and result["staleness"]["max"])
     if words.startswith("server"):
         histogram = result["staleness"]["histogram"]
         assert sum(histogram.values()) == result["steps"] * int(words[7])

@@ -1,6 +1,6 @@
 """Flat: all parameters of a model in one row of memory, and an optimizer's state cut and joined along it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -79,6 +79,38 @@ class Flat:
             else:
                 rows[key] = values[0]
         return rows
+
+
+class Gradients:
+    """A row into which each parameter's gradient goes as soon as backward has it."""
+
+    def __init__(self, flat: Flat, row: Tensor, come: Callable[[int], None] = lambda number: None) -> None:
+        """`come` hears of each parameter whose gradient has come, or a further part of it."""
+        self.flat, self.row, self.come = flat, row, come
+        self.missing = set(range(len(flat.parameters)))
+        for number, parameter in enumerate(flat.parameters):
+            parameter.register_post_accumulate_grad_hook(self._keep(number))  # type: ignore[no-untyped-call]
+
+    def _keep(self, number: int) -> Callable[[nn.Parameter], None]:
+        place = self.flat.view(self.row, number)
+
+        def hook(parameter: nn.Parameter) -> None:
+            assert parameter.grad is not None
+            if number in self.missing:
+                place.copy_(parameter.grad)
+                self.missing.remove(number)
+            else:  # a further part of an accumulated batch
+                place.add_(parameter.grad)
+            parameter.grad = None
+            self.come(number)
+
+        return hook
+
+    def complete(self) -> None:
+        """After backward: parameters that were not used have none; the next step's are awaited."""
+        for number in self.missing:
+            self.flat.view(self.row, number).zero_()
+        self.missing = set(range(len(self.flat.parameters)))
 
 
 def one_state(rows: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ next step                        ─→ pull       weights come back, from all s
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -17,7 +17,7 @@ from manyhands.comm.wire import Head, Wire
 from manyhands.data.feed import Share
 from manyhands.engine.agenda import Item
 from manyhands.engine.exchange import Alone
-from manyhands.engine.flat import Flat
+from manyhands.engine.flat import Flat, Gradients
 
 
 class Pushing(Alone):
@@ -26,7 +26,7 @@ class Pushing(Alone):
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None, servers: Sequence[Wire]):
         super().__init__(model, optimizer, clip)
         self.flat, self.servers = Flat(model), servers
-        self.row, self.gradients = self.flat.row(), self.flat.row()
+        self.row = self.flat.row()
         self.flat.move_in(self.row)
         self.parts = parts(self.flat.size, len(servers))
         self.sends = ThreadPoolExecutor(len(servers))
@@ -35,13 +35,11 @@ class Pushing(Alone):
         self.holding = False
         self.step, self.rate = 0, 0.0
         self._reset()
-        for number, parameter in enumerate(self.flat.parameters):
-            parameter.register_post_accumulate_grad_hook(self._keep(number))  # type: ignore[no-untyped-call]
+        self.gradients = Gradients(self.flat, self.flat.row(), self._kept)
 
     def _reset(self) -> None:
-        """Parameters of which no gradient has come, and those that each part still waits for."""
+        """The parameters that each part still waits for."""
         starts, parameters = self.flat.starts, self.flat.parameters
-        self.missing = set(range(len(parameters)))
         self.awaited = [
             {
                 number
@@ -51,21 +49,10 @@ class Pushing(Alone):
             for part in self.parts
         ]
 
-    def _keep(self, number: int) -> Callable[[nn.Parameter], None]:
-        place = self.flat.view(self.gradients, number)
-
-        def hook(parameter: nn.Parameter) -> None:
-            assert parameter.grad is not None
-            if number in self.missing:
-                place.copy_(parameter.grad)
-                self.missing.remove(number)
-            else:  # a further part of an accumulated batch
-                place.add_(parameter.grad)
-            parameter.grad = None
-            if not self.holding and self.clip is None:  # a norm needs all of them
-                self._come(number)
-
-        return hook
+    def _kept(self, number: int) -> None:
+        """A gradient is in the row, final or not; of a norm all of them are needed first."""
+        if not self.holding and self.clip is None:
+            self._come(number)
 
     def _come(self, number: int) -> None:
         """A gradient is final: send the parts that waited for it alone."""
@@ -77,7 +64,7 @@ class Pushing(Alone):
 
     def _push(self, server: int) -> None:
         head = {"kind": "push", "step": self.step, "version": self.versions[server], "rate": self.rate}
-        self.servers[server].send(head, [self.gradients[self.parts[server]]])
+        self.servers[server].send(head, [self.gradients.row[self.parts[server]]])
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -100,10 +87,10 @@ class Pushing(Alone):
 
     def update(self) -> None:
         """Send what has not gone out yet, and wait until all has."""
-        for number in self.missing:  # parameters that this worker did not use
-            self.flat.view(self.gradients, number).zero_()
+        self.gradients.complete()
         if self.clip is not None:
-            self.gradients.mul_(torch.clamp(self.clip / (self.gradients.norm() + 1e-6), max=1.0))
+            row = self.gradients.row
+            row.mul_(torch.clamp(self.clip / (row.norm() + 1e-6), max=1.0))
         for number in range(len(self.flat.parameters)):
             self._come(number)
         for each in self.sent:

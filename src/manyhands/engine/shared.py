@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from manyhands.comm.reduction import parts, reduce_rows
 from manyhands.comm.shm import ShmGroup
 from manyhands.engine.exchange import Alone
-from manyhands.engine.flat import Flat
+from manyhands.engine.flat import Flat, Gradients
 from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
@@ -64,33 +64,15 @@ class Shared(Alone):
 
     def _move_in(self) -> None:
         """Let the parameters be views of the one copy, and their gradients go to this rank's row."""
-        self.missing = set(range(len(self.parameters)))
         if self.team.leads:
             self.flat.read(self.row)
         self.group.meet()
         self.flat.move_in(self.row)
-        for number, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(self._keep(number))  # type: ignore[no-untyped-call]
-
-    def _keep(self, number: int) -> Callable[[nn.Parameter], None]:
-        place = self.flat.view(self.rows[self.team.rank], number)
-
-        def hook(parameter: nn.Parameter) -> None:
-            assert parameter.grad is not None
-            if number in self.missing:
-                place.copy_(parameter.grad)
-                self.missing.remove(number)
-            else:  # a further part of an accumulated batch
-                place.add_(parameter.grad)
-            parameter.grad = None
-
-        return hook
+        self.gradients = Gradients(self.flat, self.rows[self.team.rank])
 
     def update(self) -> None:
         """Add up this rank's part of the gradients, and update this rank's part of the weights."""
-        for number in self.missing:  # parameters that this rank did not use
-            self.flat.view(self.rows[self.team.rank], number).zero_()
-        self.missing = set(range(len(self.parameters)))
+        self.gradients.complete()
         if self.noise is not None:
             self.noise.rank(self.rows[self.team.rank])
         self.group.meet()

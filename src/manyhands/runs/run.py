@@ -7,7 +7,6 @@ rank or a repeat in a fresh process needs to be told the folder alone.
 import json
 import os
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,7 @@ from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.progress import Bar, bar, logged_to, say
+from manyhands.progress import Bar, bar, logged_to, looking, say
 from manyhands.runs import store
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
@@ -113,22 +112,16 @@ def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
 @contextmanager
 def watched(folder: Path, shown: Bar) -> Iterator[None]:
     """Advance a bar from 0 to 100 as a run in other processes goes on."""
-    ended, told = threading.Event(), 0.0
+    told = 0.0
 
-    def watch() -> None:
+    def look() -> None:
         nonlocal told
-        while not ended.wait(0.5):
-            share = 100 * share_done(folder)
-            shown.advance(max(0.0, share - told))
-            told = max(share, told)
+        share = 100 * share_done(folder)
+        shown.advance(max(0.0, share - told))
+        told = max(share, told)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with looking(look, 0.5):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def share_done(folder: Path) -> float:

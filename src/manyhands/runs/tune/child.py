@@ -8,7 +8,6 @@ FOLDER/order.json says what is to be done, answer.json or error.json what came o
 import json
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from manyhands.errors import InputError, ManyhandsError, PlanError, RunError
 from manyhands.files import write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.progress import set_quiet
+from manyhands.progress import looking, set_quiet
 from manyhands.runs.config import Config
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
@@ -107,7 +106,7 @@ def _started(folder: Path, plan: Plan) -> tuple[int, str]:
 
 @contextmanager
 def _listening(path: Path, heard: Callable[[int], None]) -> Iterator[None]:
-    ended, told = threading.Event(), 0
+    told = 0
 
     def look() -> None:
         nonlocal told
@@ -115,17 +114,10 @@ def _listening(path: Path, heard: Callable[[int], None]) -> Iterator[None]:
         heard(size - told)
         told = size
 
-    def listen() -> None:
-        while not ended.wait(PAUSE):
-            look()
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
     try:
-        yield
+        with looking(look, PAUSE):
+            yield
     finally:
-        ended.set()
-        thread.join()
         look()
 
 
