@@ -2,13 +2,14 @@
 
 usage: large_batch.py step [--repeats R]
        large_batch.py table [--cells FILE] [--device D] [--epochs E] [--seeds S] [--sizes 64,256,…] [--target 0.98]
-                            [--samples N]
+                            [--samples N] [--recipes momentum;lars;…]
 
 step: one update of all weights against torch's SGD with momentum and AdamW, each in its fastest implementation, in
-turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen among five
-around the scaling rule, for all optimizers alike, by the validation part of seed 0; plain SGD alone keeps the rate that
-was best at batch 256. Steps and seconds are those until the validation part is right to the target, evaluations left
-out. Every finished training is a line of FILE: what is there is not trained again. (MANYHANDS_DATA must hold mnist.)
+turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen by the
+validation part of seed 0 from five: the scaling rule's, a quarter and four times of it, then half and twice the best of
+these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
+is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
+again. (MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -40,7 +41,7 @@ from manyhands.runs.job import assemble
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 BASE = 256
-AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the rate that the scaling rule gives
+AROUND, NEARER = (0.25, 1.0, 4.0), (0.5, 2.0)  # times the rate that the scaling rule gives; times the best of those
 LOOKS = 10  # evaluations in an epoch, where it has as many steps
 FROM, PROPORTIONAL = 1024, 0.8  # steps fall in proportion as long as this share of it is kept
 
@@ -221,10 +222,13 @@ def chosen(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int) -> 
     own = RECIPES[recipe]
     options = OptimOptions(name=own.name, lr=own.lr, scaling=own.scaling, base_batch=BASE)
     at = BASE if own.scaling == "none" else batch
-    rates = [times * base_rate(options, own.lr, at) for times in AROUND]
-    results = {rate: cells(make(recipe=recipe, batch=at, lr=rate, seed=0)) for rate in rates}
-    soonest = max(rates, key=lambda rate: quality(results[rate]))
-    return [soonest, max(rates, key=lambda rate: float(results[rate]["val_accuracy"]))]
+    results: dict[float, Result] = {}
+    nearest = base_rate(options, own.lr, at)
+    for steps in (AROUND, NEARER):
+        for rate in [times * nearest for times in steps]:
+            results[rate] = cells(make(recipe=recipe, batch=at, lr=rate, seed=0))
+        nearest = max(results, key=lambda rate: quality(results[rate]))
+    return [nearest, max(results, key=lambda rate: float(results[rate]["val_accuracy"]))]
 
 
 def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, seeds: int) -> Result:
@@ -250,7 +254,7 @@ def table(told: argparse.Namespace) -> Iterator[str]:
     def make(**own: Any) -> Cell:
         return Cell(epochs=told.epochs, device=told.device, target=told.target, samples=told.samples, **own)
 
-    rows = [row(cells, make, recipe, batch, told.seeds) for recipe in RECIPES for batch in told.sizes]
+    rows = [row(cells, make, recipe, batch, told.seeds) for recipe in told.recipes for batch in told.sizes]
     goal = f"{100 * told.target:g} %"
     title = f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part"
     yield from heading(title, told.seeds, interleaved=False)
@@ -271,7 +275,7 @@ def table(told: argparse.Namespace) -> Iterator[str]:
 
 def proportion(rows: Sequence[Result]) -> Iterator[str]:
     """How far past 1,024 steps to the target fall as the batch grows."""
-    for recipe in RECIPES:
+    for recipe in dict.fromkeys(each["recipe"] for each in rows):
         mean = {
             each["batch"]: statistics.fmean(each["steps"])
             for each in rows
@@ -309,6 +313,7 @@ def main() -> None:
     trains.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(SIZES))
     trains.add_argument("--target", type=float, default=0.98)
     trains.add_argument("--samples", type=int)
+    trains.add_argument("--recipes", type=lambda text: text.split(";"), default=list(RECIPES))
     for each in (step, trains):
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     told = parser.parse_args()

@@ -117,7 +117,7 @@ def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
     for _ in range(passes):
         turns = [turn for config, chosen in cases(machine, ranks) for turn in contest(config, chosen, rounds)]
         rows = [
-            (config, told, min(before, turn, key=lambda each: each.step_ms))
+            (config, told, min(turn, before, key=lambda each: each.step_ms))
             for (config, told, before), turn in zip(rows, turns, strict=True)
         ]
     print(f"{machine}\n")
