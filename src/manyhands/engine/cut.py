@@ -14,12 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from manyhands.engine.attention import Attention
 from manyhands.engine.batchnorm import GlobalBatchNorm
 from manyhands.engine.cannon import Cannon
 from manyhands.engine.fellows import Fellows
+from manyhands.engine.nested import mapped, tensors
 from manyhands.engine.part import Part, along, moved_like, part_of, plain
 from manyhands.engine.piece import Piece, way_of
 from manyhands.engine.post import Lay, Post, absent, summed
@@ -146,7 +146,7 @@ class Cut:
         return run
 
     def forward(self, *given: Any, **named: Any) -> Any:
-        main = next((each for each in tree_leaves((given, named)) if isinstance(each, Part)), None)
+        main, *_ = tensors(Part, (given, named)) or (None,)
         if main is None:
             raise ModelError(
                 f"layer {self.name} ({type(self.module).__name__}) is given nothing that has samples first: "
@@ -176,13 +176,13 @@ class Cut:
             return brought[id(part)]
 
         with nullcontext() if self.follows else torch.no_grad():
-            given, named = tree_map_only(Part, bring, (given, named))
+            given, named = mapped(Part, bring, (given, named))
         with self.post.drawing(self._drawn(want.layout)) if self._draws else nullcontext():
             result = self._computed(want, given, named)
         first, *rest = result if isinstance(result, tuple) else (result,)
         lay = self._made(want)
         dtype = self._agreed(first)
-        inputs = [each for each in tree_leaves((given, named)) if isinstance(each, Tensor)]
+        inputs = tensors(Tensor, (given, named))
         if first is None:
             shape = list(self.layer.output[1:])
             shape[lay.dim - 1] = lay.layout.block(self.post.rank, 1).columns.size or shape[lay.dim - 1]

@@ -55,12 +55,12 @@ def time_layers(trainee: Trainee, batch: Batch) -> list[LayerTime]:
     ]
 
 
-def passes(trainee: Trainee, batch: Batch, notes: "Notes") -> Passes:
-    """One forward and one backward pass, and what each layer took of them."""
+def passes(trainee: Trainee, batch: Batch, notes: "Notes", run: Callable[[Tensor], Tensor] | None = None) -> Passes:
+    """One forward and one backward pass, and what each layer took of them; `run`: of the model, unless as it is."""
     inputs, labels = trainee.prepared(trainee.feed, batch)
     notes.begin()
     with trainee.autocast():
-        loss = trainee.loss(trainee.model(inputs), labels)
+        loss = trainee.loss((run or trainee.model)(inputs), labels)
     loss.backward()  # type: ignore[no-untyped-call]
     return notes.end()
 

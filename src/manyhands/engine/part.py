@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from manyhands.engine.nested import mapped, tensors
 from manyhands.engine.post import Lay, Post
 
 # Functions that ask a tensor of itself.
@@ -41,20 +41,23 @@ class Part(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        parts = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Part)]
         with torch._C.DisableTorchFunctionSubclass():
             if name in ASKS:
                 result = func(*args, **kwargs)
-                return part_of(result, parts[0].post, parts[0].lay) if _is_such(result, parts[0]) else result
+                if not isinstance(result, Tensor):
+                    return result
+                asked = tensors(Part, args)[0]
+                return part_of(result, asked.post, asked.lay) if result.shape == asked.shape else result
+            parts = tensors(Part, (args, kwargs))
             # Where the latest stage has its results: it is for earlier ones to send, never to wait for a later one.
             latest = max(parts, key=lambda part: part.stage)
             lay, post = latest.lay, latest.post
             if not lay.layout.whole and name not in EACH:
                 lay = lay.together()
-            args, kwargs = tree_map_only(Part, lambda part: moved_like(part, lay), (args, kwargs))
+            args, kwargs = mapped(Part, lambda part: moved_like(part, lay), (args, kwargs))
             with post.drawing(lay.layout) if "dropout" in name else nullcontext():
                 result = func(*args, **kwargs)
-            return tree_map_only(Tensor, lambda tensor: _wrapped(tensor, post, lay), result)
+            return mapped(Tensor, lambda tensor: _wrapped(tensor, post, lay), result)
 
 
 def part_of(tensor: Tensor, post: Post, lay: Lay) -> Part:
@@ -84,11 +87,6 @@ def along(part: Part, dim: int) -> Part:
         lay = part.lay.together()
         part = part_of(moved_like(part, lay), part.post, lay)
     return part_of(plain(part), part.post, Lay(part.lay.layout.of(part.shape[dim]), part.lay.rows, dim))
-
-
-def _is_such(result: Any, part: Part) -> bool:
-    """Whether a result is the part's own data, such as `.data`."""
-    return isinstance(result, Tensor) and result.shape == part.as_subclass(Tensor).shape
 
 
 def _wrapped(tensor: Tensor, post: Post, lay: Lay) -> Tensor:

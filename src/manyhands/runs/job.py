@@ -58,13 +58,18 @@ def assemble(
     dataset: Dataset,
     team: Team = Team(),  # noqa: B008, frozen
     told: Callable[[str], None] = lambda line: None,
+    *,
+    cuts: bool = False,
 ) -> Job:
-    """Put a training together as the bound plan says; `told` hears what was taken from elsewhere and frozen."""
+    """Put a training together as the bound plan says; `told` hears what was taken from elsewhere and frozen.
+
+    `cuts`: one rank, too, goes through its layers as those do that have parts of them.
+    """
     device = device_of(plan)
     torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
-    layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and team.world > 1 else None
+    layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and (team.world > 1 or cuts) else None
     if hasattr(model, "begin_epoch") and (plan.capture == "on" or (team.world > 1 and layers is None)):
         raise PlanError(
             f"model {config.model.name} learns a block at a time, plan {plan.name} all at once: "

@@ -102,10 +102,10 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
     ]
 
 
-def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[int]]]) -> Profile:
+def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Profile:
     """Of the processes that ran at once: their mean, and as much more as the slowest one takes, on whom all wait.
 
-    `steps`: of each process, at each number of samples, how long every step was.
+    `steps`: of each process, at each number of samples, how long every stretch of every step was.
     """
     first = ranks[0]
     slower = [_slower([each[number] for each in steps]) for number in range(len(first.samples))]
@@ -127,13 +127,14 @@ def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[int]]]
     return Profile(len(ranks), first.samples, layers, rest, update, copy)
 
 
-def _slower(steps: Sequence[Sequence[int]]) -> float:
-    """How much longer the slowest of some processes takes for a step than they do in the middle: 16 on cores that
-    other machines share took 1.4 times as long together as each by itself."""
+def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:
+    """How much longer a step is, at each stretch of which all wait for the slowest, than it is for each by itself: 16
+    on cores that other machines share took 1.4 times as long together."""
     if len(steps) == 1:
         return 1.0
-    slowest = [max(each) for each in zip(*steps, strict=False)]  # a faster one took more steps
-    middle = statistics.mean(statistics.median(each) for each in steps)
+    together = zip(*steps, strict=False)  # a faster one took more steps
+    slowest = [sum(max(stretch) for stretch in zip(*step, strict=True)) for step in together]
+    middle = statistics.mean(statistics.median(sum(step) for step in each) for each in steps)
     return float(statistics.median(slowest) / middle)
 
 

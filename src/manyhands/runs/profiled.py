@@ -1,12 +1,18 @@
-"""Profiled: what one process sees of the layers, while others beside it do the same."""
+"""Profiled: what one process sees of the layers, while others beside it do the same.
+
+For a plan that cuts layers the process goes through them as its ranks will, though it has all of each: what it takes to
+know where parts lie is as much as the work of a small layer.
+"""
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
@@ -22,20 +28,23 @@ LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
 WARM = 2
 
-Steps = tuple[Passes, int, int, int, list[int]]  # layers, the rest, the update, copying gradients; each whole step
+Stretches = list[int]  # of a step, at whose ends ranks wait for each other
+Steps = tuple[Passes, int, int, int, list[Stretches]]  # layers, the rest, the update, copying gradients; each step
 
 
 def take(
     config: Config, plans: Sequence[Plan], sizes: Sequence[int], meet: Callable[[str], None]
-) -> list[tuple[Profile, list[list[int]]]]:
+) -> list[tuple[Profile, list[list[Stretches]]]]:
     """Every plan at every number of samples, with the times of all its steps; `meet` waits for the other processes."""
     dataset = load(config.data.name, config.data)
+    if any(plan.cuts_layers for plan in plans) and not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     taken = []
     for number, plan in enumerate(plans):
         found = []
         for samples in sizes:
             meet(f"{number}-{samples}")
-            found.append(timed(config, alone(plan), dataset, samples))
+            found.append(timed(config, plan, dataset, samples))
         layers = {name: tuple(each[0][name] for each in found) for name in found[0][0]}
         rest, update, copy = tuple(each[1] for each in found), found[-1][2], found[-1][3]
         taken.append((Profile(1, tuple(sizes), layers, rest, update, copy), [each[4] for each in found]))
@@ -45,13 +54,18 @@ def take(
 def alone(plan: Plan) -> Plan:
     """A rank's own work is that of one process; a reference stays one."""
     kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
-    return Plan(axes=(Axis("plain" if plan.is_baseline else "serial"),), **kept)
+    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
+    return Plan(axes=(axis,), **kept)
 
 
 def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
-    """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step as a whole."""
-    job = assemble(with_values(config, {"train.batch_size": samples, "train.grow": None}), plan, dataset)
-    trainee, steps, begun = job.trainee, [], time.perf_counter()
+    """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step itself."""
+    waits = plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers
+    plan = alone(plan)
+    config = with_values(config, {"train.batch_size": samples, "train.grow": None})
+    trainee, steps, begun = assemble(config, plan, dataset, cuts=True).trainee, [], time.perf_counter()
+    run = trainee.exchange.forward if plan.cuts_layers else None
+    norms = {name for name, each in trainee.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
     batches = full_batches(trainee.feed, samples)
     with Notes(trainee.model, trainee.device) as notes:
         for number in range(WARM + MOST):
@@ -62,19 +76,34 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
             start = time.perf_counter_ns()
             batch = next(batches)
             trainee.optimizer.zero_grad(set_to_none=True)
-            layers = passes(trainee, batch, notes)
+            trainee.exchange.given(batch)
+            layers = passes(trainee, batch, notes, run)
             turned = time.perf_counter_ns()
             trainee.exchange.update()
             updated = time.perf_counter_ns()
             spent = sum(one + two for one, two in layers.values())
-            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model), updated - start))
+            stretches = in_stretches(layers, norms, updated - start - spent)
+            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model), stretches))
     steps = steps[WARM:]
     middle = {
         name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))
         for name in steps[0][0]
     }
-    rest, update, copy, whole = list(zip(*steps, strict=True))[1:]
-    return middle, median(rest), median(update), median(copy), list(whole)
+    rest, update, copy, each = list(zip(*steps, strict=True))[1:]
+    return middle, median(rest), median(update), median(copy), list(each)
+
+
+def in_stretches(layers: Passes, norms: Collection[str], rest: int) -> Stretches:
+    """A step, cut where ranks wait for each other: in batch norms, which they do together, and at its end."""
+    found = [0]
+    forward = [(name, one) for name, (one, _) in layers.items()]
+    backward = [(name, two) for name, (_, two) in reversed(layers.items())]
+    for name, taken in forward + backward:
+        found[-1] += taken
+        if name.partition("@")[0] in norms:
+            found.append(0)
+    found[-1] += rest
+    return found
 
 
 def copied(model: nn.Module) -> int:

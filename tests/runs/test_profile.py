@@ -1,0 +1,40 @@
+"""What becomes of the times that several processes saw."""
+
+import pytest
+
+from manyhands.machine.link import Link
+from manyhands.runs.links import Links
+from manyhands.runs.profile import _slower
+from manyhands.runs.profiled import in_stretches
+
+LAYERS = {"conv": (5, 9), "norm": (1, 2), "act": (1, 1), "norm@2": (2, 3)}
+
+
+def test_a_step_without_batch_norms_is_one_stretch() -> None:
+    assert in_stretches(LAYERS, set(), 4) == [28]
+
+
+def test_ranks_wait_in_every_batch_norm_forward_and_backward() -> None:
+    assert in_stretches(LAYERS, {"norm"}, 4) == [6, 3, 3, 3, 13]
+
+
+def test_one_process_waits_for_nobody() -> None:
+    assert _slower([[[10], [30]]]) == 1.0
+
+
+def test_a_step_that_ends_together_is_as_long_as_the_slowest_rank() -> None:
+    assert _slower([[[10], [10], [10]], [[20], [20], [20]]]) == pytest.approx(20 / 15)
+
+
+def test_ranks_that_are_slow_in_turn_wait_more_often() -> None:
+    turns = [[[10, 20]] * 3, [[20, 10]] * 3]
+    assert _slower(turns) == pytest.approx(40 / 30)
+    assert _slower([[[sum(step)] for step in rank] for rank in turns]) == 1.0
+
+
+def test_a_few_bytes_take_what_was_measured_and_not_what_a_line_says() -> None:
+    points = ((4, 0.002), (64, 0.010), (16384, 0.016), (67108864, 0.115))
+    link = Link("gloo", "all_reduce", 16, 3099.0, 0.5, points)
+    relays = 8
+    assert relays * Links(link, link).level().latency_us == pytest.approx(1e6 * link.seconds(1024))
+    assert relays * Links(link, link).level().latency_us > 10_000
