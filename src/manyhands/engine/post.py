@@ -92,7 +92,7 @@ class Post:
         self.draws += 1  # on every rank alike
         seed = hash((self.seed, self.draws, layout.places.get(self.rank))) % 2**63
         drawn = [torch.default_generator]
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             drawn.append(torch.cuda.default_generators[torch.cuda.current_device()])
         states = [each.get_state() for each in drawn]
         for each in drawn:  # torch.manual_seed writes down a traceback each time, which takes half a millisecond

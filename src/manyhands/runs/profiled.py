@@ -38,7 +38,7 @@ def take(
     """Every plan at every number of samples, with the times of all its steps; `meet` waits for the other processes."""
     dataset = load(config.data.name, config.data)
     if any(plan.cuts_layers for plan in plans) and not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     taken = []
     for number, plan in enumerate(plans):
         found = []
