@@ -1,6 +1,6 @@
 """Makes benchmarks/results/consistency.md: how far workers run ahead, and what a slow one costs under each plan.
 
-usage: consistency.py bound | speed  [--repeats R] [--steps S] [--epochs E]
+usage: consistency.py bound | speed  [--repeats R] [--steps S] [--epochs E] [--batch 128] [--fault slow_rank=1:3x]
        (speed: MANYHANDS_DATA must hold mnist)
 
 bound: 4 workers, steps that are slow at random, on every backend and for several bounds: the staleness of each step.
@@ -31,7 +31,7 @@ PLANS = (
     f"server:{WORKERS}+1,consistency=stale,staleness={STALENESS}",
 )
 # Such that two epochs are enough for 98 %, and all of it takes half an hour on two cores.
-WIDTH, BATCH, RATE = 0.5, 128, ("--set", "optim.schedule=one-cycle", "--set", "optim.lr=0.005")
+WIDTH, RATE = 0.5, ("--set", "optim.schedule=one-cycle", "--set", "optim.lr=0.005")
 REST = "device=cpu,precision=bf16,layout=contiguous,compile=off"
 
 
@@ -65,9 +65,9 @@ def bound(options: argparse.Namespace) -> Iterator[str]:
 
 
 def speed(options: argparse.Namespace) -> Iterator[str]:
-    settings = ("--batch-size", BATCH, "--epochs", options.epochs, "--set", f"model.width={WIDTH}", *RATE)
+    settings = ("--batch-size", options.batch, "--epochs", options.epochs, "--set", f"model.width={WIDTH}", *RATE)
     limits = ("--set", f"train.max_steps={options.steps}") if options.steps else ()
-    for fault in FAULTS:
+    for fault in options.fault or FAULTS:
         results: dict[str, list[Result]] = {plan: [] for plan in PLANS}
         for repeat in range(options.repeats):
             for plan in PLANS:
@@ -75,7 +75,7 @@ def speed(options: argparse.Namespace) -> Iterator[str]:
                 last = results[plan][-1]
                 told = f"{last['samples_per_s']:,.0f} samples/s, {100 * last['test_accuracy']:.2f} %"
                 print(f"repeat {repeat + 1} of {options.repeats}: {plan}: {told}", file=sys.stderr, flush=True)
-        title = f"MNIST convnet of width {WIDTH}, batch {BATCH}, {options.epochs} epochs, {fault}"
+        title = f"MNIST convnet of width {WIDTH}, batch {options.batch}, {options.epochs} epochs, {fault}"
         yield from heading(title, options.repeats)
         yield f"| plan | samples/s | to {SYNC} | staleness | test accuracy | s to {100 * GOAL:.0f} % |"
         yield "| --- | --- | --- | --- | --- | --- |"
@@ -103,7 +103,9 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--fault", action="append", help="of speed, instead of both")
     options = parser.parse_args()
     for line in PARTS[options.part](options):
         print(line, flush=True)
