@@ -46,7 +46,7 @@ class Part(Tensor):
                 result = func(*args, **kwargs)
                 if not isinstance(result, Tensor):
                     return result
-                asked = tensors(Part, args)[0]
+                asked = tensors(Part, (args, kwargs))[0]
                 return part_of(result, asked.post, asked.lay) if result.shape == asked.shape else result
             parts = tensors(Part, (args, kwargs))
             # Where the latest stage has its results: it is for earlier ones to send, never to wait for a later one.
