@@ -11,11 +11,19 @@ from manyhands.runs import store
 
 
 @contextmanager
-def outcome(run: store.Run, writes: bool = True) -> Iterator[None]:
-    """Write down how the block failed, if it did."""
-    if not writes:
+def bad_input(run: store.Run) -> Iterator[None]:
+    """Write down bad input that a rank has found, be it not the first: the launcher ends the others, which may not have
+    come so far."""
+    try:
         yield
-        return
+    except InputError as error:
+        _mark(run, "failed", str(error), error.exit_code)
+        raise
+
+
+@contextmanager
+def outcome(run: store.Run) -> Iterator[None]:
+    """Write down how the block failed, if it did."""
     try:
         yield
     except ManyhandsError as error:

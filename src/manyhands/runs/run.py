@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 from manyhands.runs.hold import held
-from manyhands.runs.outcome import kept_if_begun, outcome
+from manyhands.runs.outcome import bad_input, kept_if_begun, outcome
 
 PACKAGES = ("manyhands", "torch", "numpy", "numba", "safetensors")
 
@@ -95,7 +95,7 @@ def execute(run: store.Run, *, resume: bool = False) -> store.Run:
                 _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
             except RankError as error:
                 told = store.load(run.folder).record
-                if told.get("exit_code") == InputError.exit_code:  # what the first rank found out
+                if told.get("exit_code") == InputError.exit_code:  # what a rank found out
                     raise InputError(str(told["error"])) from error
                 raise
         return store.load(run.folder)
@@ -143,7 +143,9 @@ def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> stor
     started, mine = time.perf_counter(), place()
     plan = from_table(run.record["plan"], "run.json")
     rank = mine.rank if mine and plan.has_ranks else 0
-    with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), outcome(run, writes=rank == 0):
+    # Of ranks that another launcher has started the first tells the others what is bad, and clears up behind it.
+    watch = outcome if rank == 0 else bad_input if not entered else nullcontext
+    with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), watch(run):
         if not entered:
             enter(plan, order_of(run), mine)
         from manyhands.comm.late import named
