@@ -44,6 +44,7 @@ def test_deterministic_by_seed(simulate) -> None:
     assert one["accuracy"] != simulate(*order, "--seed", 4)["accuracy"] or one["epochs"] != simulate(*order)["epochs"]
 
 
+@pytest.mark.long
 def test_a_step_in_step_is_the_predicted_one(simulate) -> None:
     """Without faults a synchronous step takes what `simulate` says of it; the last batch of an epoch is smaller."""
     found = simulate(*EDGE, "--plan", "data:4", "--set", "train.max_steps=5")

@@ -18,7 +18,8 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize("style", ["--json", pytest.param("--quiet", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("style", ["--json", "--quiet"])
 def test_demo(manyhands, shared_home, monkeypatch, tmp_path: Path, style: str) -> None:
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     out = tmp_path / "demo"

@@ -107,6 +107,7 @@ def test_every_feed_trains_the_same(images: Dataset, feed: str) -> None:
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 @pytest.mark.filterwarnings("ignore")  # inside torch's compiler
 def test_compiled_computes_what_eager_computes(images: Dataset) -> None:

@@ -178,6 +178,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.long
 def test_a_killed_cell_is_a_failed_row(tmp_path: Path) -> None:
     arguments = (
         "compare",

@@ -44,11 +44,12 @@ def learnt(out: Path) -> dict[str, list[object]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("design", "rates"),
     [
         pytest.param("", "[0.1, 0.01]", id="grid"),
-        pytest.param(OPTUNA, "{ low = 0.001, high = 0.1, log = true }", id="optuna", marks=pytest.mark.long),
+        pytest.param(OPTUNA, "{ low = 0.001, high = 0.1, log = true }", id="optuna"),
     ],
 )
 def test_kill_in_the_middle(tmp_path: Path, design: str, rates: str) -> None:

@@ -133,6 +133,7 @@ def test_a_worker_without_which_it_cannot_go_on_is_named(tmp_path: Path) -> None
     assert "rank 0 was killed (signal 9)" in errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["server:2+1,consistency=async", pytest.param("gossip:2", marks=pytest.mark.long)])
 def test_all_end_with_the_conductor(tmp_path: Path, words: str) -> None:
     folder = tmp_path / "run"

@@ -21,6 +21,7 @@ def test_two_stages(pools: Any, model: str, schedule: str, recompute: str) -> No
     pools("gloo").run(CASE, "gloo", 2, model, "fp64", plan, deep)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("axes", [*AXES, pytest.param("tensor:2,pipeline:2", marks=pytest.mark.long)])
 def test_more_ranks(pools: Any, axes: str, schedule: str) -> None:
@@ -33,6 +34,7 @@ def test_passes_that_stop_while_training_do_not_while_scoring(pools: Any) -> Non
     pools("gloo").run("numerics.split_cases:scores_are_told", "gloo", 2, "transformer", plan)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["shm", "mpi"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_other_backends(pools: Any, schedule: str, backend: str) -> None:

@@ -58,6 +58,7 @@ def test_eight_ranks(eight: Pool, model: str, plan: str) -> None:
     eight.run(CASE, "gloo", 8, model, "fp64", plan, {}, timeout=60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["shm", "mpi"])
 @pytest.mark.parametrize("plan", ["tensor:2", "random:7"])
 @pytest.mark.parametrize("model", [pytest.param("alexnet", marks=pytest.mark.long), "text", "transformer"])
@@ -167,6 +168,7 @@ def test_a_pair_of_dense_layers_costs_one_exchange(pools: Any) -> None:
         pools("gloo").run("numerics.split_cases:one_exchange_a_pair", "gloo", world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", [2, 3, 4])
 @pytest.mark.parametrize("model", ["convnet", "alexnet"])
 def test_one_weird_trick_in_turns(pools: Any, model: str, world: int) -> None:

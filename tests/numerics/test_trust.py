@@ -47,6 +47,7 @@ def test_gates_and_heads(pools: Any, optimizer: str, plan: str) -> None:
         pools("shm").run(SPLIT, "shm", 2, model, "fp64", plan, changes(optimizer))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "first", "then"),
     [("gloo", "tensor:4", "data:4"), ("shm", "data:4", "owt:4"), ("shm", "tensor:4", "data:4")],

@@ -136,7 +136,8 @@ def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
         assert sum(histogram.values()) == result["steps"] * int(words[7])
 
 
-@pytest.mark.parametrize("words", ["gossip:2", pytest.param("server:2+1,consistency=async", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["gossip:2", "server:2+1,consistency=async"])
 def test_processes_and_their_batch_norms(trained: Trained, tmp_path: Path, words: str) -> None:
     """What is scored, weights and running statistics alike, are those of the workers."""
     more = ("--epochs", 6, "--set", "optim.lr=0.003", "--set", "model.batch_norm=true")

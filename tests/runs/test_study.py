@@ -139,6 +139,7 @@ def test_where_all_fail(manyhands: Any, write: Write, tmp_path: Path) -> None:
     assert not [each for each in tmp_path.glob("s/*") if each.is_dir()]
 
 
+@pytest.mark.long
 def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
     said = manyhands("study", write(), "--dry-run", "--json")
     assert said.code == 0, said.err
@@ -154,6 +155,7 @@ def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
     assert again["estimated_seconds"] > 0
 
 
+@pytest.mark.long
 def test_optuna(manyhands: Any, write: Write, tmp_path: Path) -> None:
     search = 'design = "optuna"\ntrials = 3\nmeasure = "test_accuracy"\nrepeats = 1'
     path = write(OPTUNA, old="repeats = 2", new=search)
