@@ -30,11 +30,16 @@ def test_a_described_machine_is_planned_by_simulation(manyhands: Any, tmp_path: 
     assert again.json["step_ms"] == said.json["predicted_step_ms"]
 
 
-def test_one_device_is_best_where_it_is(manyhands: Any, tmp_path: Path) -> None:
-    """A small network over slow links: the answer is to leave three of the four alone."""
+NARROW = ("alexnet", "--data", "synthetic:3x64x64,200", "--set", "model.width=0.0625", "--batch-size", 32)
+
+
+@pytest.mark.parametrize(
+    "small", [("mlp", "--data", "synthetic:20,2", "--batch-size", 64), NARROW], ids=["mlp", "alexnet"]
+)
+def test_one_device_is_best_where_it_is(manyhands: Any, tmp_path: Path, small: tuple[Any, ...]) -> None:
+    """A small network, of tables or of Tiny ImageNet's sizes, over slow links: leave three of the four alone."""
     out = tmp_path / "plan.toml"
-    small = ("--data", "synthetic:20,2", "--batch-size", 64)
-    said = manyhands("plan", "mlp", *small, "--machine", "edge4-1gbe", "--devices", 4, "-o", out, "--json")
+    said = manyhands("plan", *small, "--machine", "edge4-1gbe", "--devices", 4, "-o", out, "--json")
     assert said.code == 0, said.err
     assert said.json["plan"] == "serial"
     assert read(out) == parse("serial")

@@ -64,7 +64,6 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     plan = alone(plan)
     config = with_values(config, {"train.batch_size": samples, "train.grow": None})
     trainee, steps, begun = assemble(config, plan, dataset, cuts=True).trainee, [], time.perf_counter()
-    run = trainee.exchange.forward if plan.cuts_layers else None
     norms = {name for name, each in trainee.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
     batches = full_batches(trainee.feed, samples)
     with Notes(trainee.model, trainee.device) as notes:
@@ -77,7 +76,7 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
             batch = next(batches)
             trainee.optimizer.zero_grad(set_to_none=True)
             trainee.exchange.given(batch)
-            layers = passes(trainee, batch, notes, run)
+            layers = passes(trainee, batch, notes, trainee.exchange.forward)
             turned = time.perf_counter_ns()
             trainee.exchange.update()
             updated = time.perf_counter_ns()
@@ -89,8 +88,8 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
         name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))
         for name in steps[0][0]
     }
-    rest, update, copy, each = list(zip(*steps, strict=True))[1:]
-    return middle, median(rest), median(update), median(copy), list(each)
+    rest, update, copy, stretched = list(zip(*steps, strict=True))[1:]
+    return middle, median(rest), median(update), median(copy), list(stretched)
 
 
 def in_stretches(layers: Passes, norms: Collection[str], rest: int) -> Stretches:
