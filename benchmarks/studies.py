@@ -2,9 +2,12 @@
 
 python benchmarks/studies.py run --out here [--full] [--repeats 2] [epochs …]
 python benchmarks/studies.py page here there … --into benchmarks/results/studies
+
+A page keeps what it says of other machines than those of the folders.
 """
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,18 +27,26 @@ def page(folders: list[Path], into: Path) -> None:
     """A file a study, with a part for each machine that it was trained on."""
     into.mkdir(parents=True, exist_ok=True)
     for name in recipe.names():
-        parts = [folder / name for folder in folders if (folder / name / "study.json").exists()]
+        parts = dict(_part(folder / name) for folder in folders if (folder / name / "study.json").exists())
         if parts:
-            text = "\n".join(_part(part) for part in parts)
-            (into / f"{name}.md").write_text(f"# {recipe.read(name).title}\n\n{text}")
-            print(into / f"{name}.md", len(parts))
+            path = into / f"{name}.md"
+            parts = _parts_of(path.read_text()) | parts if path.exists() else parts
+            path.write_text("\n".join([f"# {recipe.read(name).title}\n", *parts.values()]))
+            print(path, len(parts))
 
 
-def _part(folder: Path) -> str:
-    """The report of one study on one machine, under the machine as its heading."""
+def _part(folder: Path) -> tuple[str, str]:
+    """A machine, and the report of one study there under it as the heading."""
     report = gather([folder], f"python benchmarks/studies.py page {folder.parent.name}")
     _, _, body = markdown(report).partition("\n")
-    return f"## {report.studies[0].here}\n{body}"
+    machine = report.studies[0].here
+    return machine, f"## {machine}\n{body}"
+
+
+def _parts_of(text: str) -> dict[str, str]:
+    """The parts of a page, by machine."""
+    _, *parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return {part.partition("\n")[0].removeprefix("## "): part.rstrip("\n") + "\n" for part in parts}
 
 
 def main() -> None:
