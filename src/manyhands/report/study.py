@@ -50,6 +50,10 @@ class Fit:
     serial_fraction: float
     points: tuple[tuple[float, float], ...]
 
+    def __str__(self) -> str:
+        most = f", at most {1 / self.serial_fraction:.1f}x" if self.serial_fraction else ""
+        return f"{self.label}: {100 * self.serial_fraction:.1f} % stays serial{most}"
+
 
 @dataclass(frozen=True)
 class Study:

@@ -150,9 +150,4 @@ def _over_ranks(study: Study, what: str, series: Sequence[Series], log: bool) ->
 
 def _told(fits: Sequence[Fit]) -> str:
     """What the law says of each line."""
-    parts = (
-        f"{fit.label}: {100 * fit.serial_fraction:.1f} % stays serial"
-        + (f", at most {1 / fit.serial_fraction:.1f}x" if fit.serial_fraction else "")
-        for fit in fits
-    )
-    return f"Dashes: Amdahl's law, fitted. {'; '.join(parts)}."
+    return f"Dashes: Amdahl's law, fitted. {'; '.join(map(str, fits))}."
