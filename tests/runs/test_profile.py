@@ -1,8 +1,17 @@
 """What becomes of the times that several processes saw."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from manyhands.cost.measured import Profile
+from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
+from manyhands.machine.machine import Machine
+from manyhands.plan.plan import Plan
+from manyhands.plan.words import parse
+from manyhands.runs import profile
+from manyhands.runs.config import Config
 from manyhands.runs.links import Links
 from manyhands.runs.profile import _slower
 from manyhands.runs.profiled import in_stretches
@@ -38,3 +47,22 @@ def test_a_few_bytes_take_what_was_measured_and_not_what_a_line_says() -> None:
     relays = 8
     assert relays * Links(link, link).level().latency_us == pytest.approx(1e6 * link.seconds(1024))
     assert relays * Links(link, link).level().latency_us > 10_000
+
+
+def test_layers_are_not_timed_again_for_another_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for another way over the wire; but for other kernels."""
+    asked: list[list[str]] = []
+
+    def take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
+        asked.append([str(plan) for plan in plans])
+        return [Profile(2, tuple(samples), {"conv": ((1, 2),)}, (3,), 4, 5) for _ in plans]
+
+    monkeypatch.setattr(profile, "_take", take)
+    machine, config = detect(), Config()
+    for words in ("gpipe", "1f1b", "zerobubble"):
+        profile.profiles(config, [parse(f"pipeline:2,schedule={words},kernels=own")], [8], machine)
+    assert asked == [["pipeline:2,kernels=own,schedule=gpipe"]]
+    profile.profiles(config, [parse(f"pipeline:2,kernels={each}") for each in ("own", "torch")], [8], machine)
+    assert asked[1:] == [["pipeline:2,kernels=torch"]]
+    profile.profiles(config, [parse(f"data:2,kernels=own,compress={each}") for each in ("fp16", "bf16")], [8], machine)
+    assert len(asked[2]) == 1

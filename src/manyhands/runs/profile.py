@@ -23,7 +23,8 @@ from manyhands.files import home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
-from manyhands.plan.plan import Plan, from_table, to_table
+from manyhands.plan.axis import Axis
+from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
 from manyhands.runs.config import Config
 from manyhands.runs.config import from_table as config_from_table
 
@@ -33,14 +34,25 @@ WAIT = 120.0  # seconds for the other processes to come as far
 def profiles(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
     """A profile of each plan, all of the same number of ranks and threads; what is known is not taken again."""
     paths = [home() / "profiles" / f"{_key(config, plan, samples, machine)}.json" for plan in plans]
-    known = [_known(path) for path in paths]
-    missing = [number for number, profile in enumerate(known) if profile is None]
+    known = {path: profile for path in paths if (profile := _known(path))}
+    missing = {path: plan for path, plan in zip(paths, plans, strict=True) if path not in known}
     if missing:
-        taken = _take(config, [plans[number] for number in missing], samples, machine)
-        for number, profile in zip(missing, taken, strict=True):
-            write_json(paths[number], profile.to_json())
-            known[number] = profile
-    return [profile for profile in known if profile is not None]
+        for path, profile in zip(missing, _take(config, [*missing.values()], samples, machine), strict=True):
+            write_json(path, profile.to_json())
+            known[path] = profile
+    return [known[path] for path in paths]
+
+
+def alone(plan: Plan) -> Plan:
+    """A rank's own work is that of one process; a reference stays one."""
+    kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
+    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
+    return Plan(axes=(axis,), **kept)
+
+
+def waits_in_norms(plan: Plan) -> bool:
+    """Whether its ranks compute the statistics of batch norms together."""
+    return plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers
 
 
 def _known(path: Path) -> Profile | None:
@@ -56,7 +68,10 @@ def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -
 
     told = config.to_json()
     facts = {
-        "plan": to_table(plan),
+        "plan": to_table(alone(plan)),  # layers are the same whatever the schedule, and are not timed again for it
+        "ranks": plan.world,
+        "pinned": plan.has_ranks,
+        "waits": waits_in_norms(plan),
         "model": told["model"],
         "file": content_of(config.model.name),
         "data": told["data"],

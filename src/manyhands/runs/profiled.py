@@ -19,10 +19,10 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batch, Feed
 from manyhands.data.load import load
 from manyhands.engine.layers import Notes, Passes, passes
-from manyhands.plan.axis import Axis
-from manyhands.plan.plan import BY_RANK, USES, Plan
+from manyhands.plan.plan import Plan
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
+from manyhands.runs.profile import alone, waits_in_norms
 
 LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
@@ -51,17 +51,9 @@ def take(
     return taken
 
 
-def alone(plan: Plan) -> Plan:
-    """A rank's own work is that of one process; a reference stays one."""
-    kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
-    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
-    return Plan(axes=(axis,), **kept)
-
-
 def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step itself."""
-    waits = plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers
-    plan = alone(plan)
+    waits, plan = waits_in_norms(plan), alone(plan)
     config = with_values(config, {"train.batch_size": samples, "train.grow": None})
     trainee, steps, begun = assemble(config, plan, dataset, cuts=True).trainee, [], time.perf_counter()
     norms = {name for name, each in trainee.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
