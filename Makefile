@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/manyhands demo --out demo
 
 test: setup
-	$(BIN)/pytest -m "not long" --durations=30
+	$(BIN)/pytest -m "not long" -n 2 --dist loadfile --durations=30
 
 test-long: setup
 	$(BIN)/pytest

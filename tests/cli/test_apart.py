@@ -23,7 +23,7 @@ def curve(folder: Path) -> list[tuple[int, float]]:
     ("words", "setting", "backend"),
     [
         ("local:2", "fault.slow_steps=0.1:3x", "gloo"),
-        ("local:3,every=4,average=elastic", "train.clip=1", "shm"),
+        pytest.param("local:3,every=4,average=elastic", "train.clip=1", "shm", marks=pytest.mark.long),
         ("data:2,consistency=stale,staleness=2", "fault.slow_rank=1:3x", "shm"),
         pytest.param("local:2", "fault.slow_steps=0.1:3x", "shm", marks=pytest.mark.long),
         pytest.param("local:3,every=4,average=elastic", "train.clip=1", "gloo", marks=pytest.mark.long),

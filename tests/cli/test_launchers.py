@@ -43,7 +43,10 @@ def by(launcher: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     return started([*mpirun_command(), "-n", "2", sys.executable, "-m", "manyhands", *map(str, arguments)])
 
 
-@pytest.mark.parametrize(("launcher", "backend"), [("torchrun", "shm"), ("torchrun", "gloo"), ("mpirun", "mpi")])
+@pytest.mark.parametrize(
+    ("launcher", "backend"),
+    [("torchrun", "shm"), pytest.param("torchrun", "gloo", marks=pytest.mark.long), ("mpirun", "mpi")],
+)
 def test_joins(manyhands, tmp_path: Path, launcher: str, backend: str) -> None:
     """One run, of two ranks, that says its result once: that of the ranks that manyhands starts itself."""
     plan = f"data:2,backend={backend},{REST}"

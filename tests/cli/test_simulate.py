@@ -198,6 +198,7 @@ def test_one_line(manyhands, monkeypatch, tmp_path: Path, arguments: list[str], 
     assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["plan.toml"]
 
 
+@pytest.mark.long
 def test_a_plan_that_cuts_layers_is_simulated_here(manyhands, tmp_path: Path) -> None:
     """From layers and links that are measured; the pipeline's micro-batches are as many as is fastest."""
     told = manyhands("simulate", *MODEL, "--batch-size", 16, "--plan", "pipeline:2", "--machine", "here", "--json").json

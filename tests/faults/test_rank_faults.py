@@ -146,7 +146,7 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path, backend: str, late: int) -> 
     [
         ("shm", signal.SIGKILL),
         ("mpi", signal.SIGKILL),
-        ("mpi", signal.SIGHUP),
+        pytest.param("mpi", signal.SIGHUP, marks=LONG),
         pytest.param("shm", signal.SIGHUP, marks=LONG),
     ],
 )

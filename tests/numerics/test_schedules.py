@@ -42,7 +42,7 @@ def test_other_backends(pools: Any, schedule: str, backend: str) -> None:
     pools(backend).run(CASE, backend, 2, "convnet", "fp64", plan, {})
 
 
-@pytest.mark.parametrize("recompute", ["off", "on"])
+@pytest.mark.parametrize("recompute", [pytest.param("off", marks=pytest.mark.long), "on"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("model", ["resnet18", pytest.param("alexnet", marks=pytest.mark.long)])
 def test_batch_norms_and_shortcuts(pools: Any, model: str, schedule: str, recompute: str) -> None:

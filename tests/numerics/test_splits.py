@@ -176,7 +176,7 @@ def test_one_weird_trick_in_turns(pools: Any, model: str, world: int) -> None:
     pools("gloo").run(CASE, "gloo", world, model, "fp64", f"owt:{world},boundary=turns", {})
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
+@pytest.mark.parametrize("backend", ["gloo", "shm", pytest.param("mpi", marks=pytest.mark.long)])
 def test_dense_layers_learn_in_every_turn(pools: Any, backend: str) -> None:
     pools(backend).run("numerics.boundary_cases:learns_in_turns", backend, 2, "convnet")
     pools(backend).run("numerics.boundary_cases:learns_in_turns", backend, 3, "convnet")

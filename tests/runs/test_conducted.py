@@ -122,7 +122,7 @@ def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path
     ],
 )
 def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
-    result = trained(words, "run", "--epochs", 6, "--set", "optim.lr=0.003", optimizer="adam")
+    result = trained(words, "run", "--epochs", 12, "--set", "optim.lr=0.003", optimizer="adam")
     run = store.load(tmp_path / "run")
     assert result["test_accuracy"] > 0.7  # by chance it is a tenth
     assert result["steps"] == len(losses(tmp_path / "run")) == run.record["total_steps"]

@@ -82,6 +82,7 @@ def test_the_search_is_repaid() -> None:
     assert Answer(plain, (best, plain), seconds=1.0).repaid_after is None
 
 
+@pytest.mark.long
 def test_plans_take_turns(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone and as ranks."""
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))

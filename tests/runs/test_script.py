@@ -120,11 +120,11 @@ def check_same(folder: Path, alone: Any, world: int) -> None:
 @pytest.mark.parametrize(
     ("plan", "world", "workers"),
     [
-        ("data:2", 2, 1),
+        pytest.param("data:2", 2, 1, marks=pytest.mark.long),
         ("data:2,backend=gloo,shard=optimizer", 2, 0),
         ("data:3,backend=shm", 3, 0),
-        ("data:3,backend=gloo", 3, 0),
-        ("data:2,backend=mpi", 2, 0),
+        pytest.param("data:3,backend=gloo", 3, 0, marks=pytest.mark.long),
+        pytest.param("data:2,backend=mpi", 2, 0, marks=pytest.mark.long),
     ],
 )
 def test_ranks_compute_what_one_process_computes(
@@ -143,6 +143,7 @@ def test_ranks_compute_what_one_process_computes(
     check_same(tmp_path, alone, world)
 
 
+@pytest.mark.long
 def test_it_joins_the_ranks_of_torchrun(written: Written, tmp_path: Path, alone: Any) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--local-addr", "127.0.0.1"]
     done = subprocess.run([*command, str(written(TRAINS)), str(tmp_path)], capture_output=True, text=True, check=False)
@@ -252,7 +253,10 @@ dist.all_reduce(torch.ones(3))
     [
         ("shm", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in all_reduce"),
         ("gloo", 1, "when all have met", 0, "rank 1 has ended while rank 0 waits in a collective"),
-        ("mpi", 0, "when all have met", 0, "rank 0 has ended while rank 1 waits in all_reduce"),
+        pytest.param(
+            *("mpi", 0, "when all have met", 0, "rank 0 has ended while rank 1 waits in all_reduce"),
+            marks=pytest.mark.long,
+        ),
         pytest.param("mpi", 1, "when all have met", 3, "rank 1 failed: exit code 3", marks=pytest.mark.long),
         ("mpi", 1, "at once", 3, "rank 1 failed: exit code 3"),
     ],

@@ -62,6 +62,7 @@ def test_one_process(manyhands: Callable[..., Any], tmp_path: Path) -> None:
     check_curves(store.load(tmp_path / "run"), tmp_path / "run" / "tensorboard", steps=38)
 
 
+@pytest.mark.long
 def test_of_several_ranks_the_leader_writes(manyhands: Callable[..., Any], tmp_path: Path) -> None:
     plan = "data:2,precision=fp32,layout=contiguous,compile=off,threads=1"
     said = manyhands("train", "mlp", *DATA, "--plan", plan, "--epochs", 1, "--out", tmp_path / "run", "--tensorboard")
