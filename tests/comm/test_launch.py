@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import left_behind
 from manyhands.comm.launch import ranks
 from manyhands.errors import RankError
 
@@ -37,7 +38,7 @@ def living(folder: Path) -> list[int]:
 def nothing_is_left(folder: Path) -> None:
     assert list(folder.glob("*.pid"))
     assert not living(folder)
-    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    assert not left_behind.segments()
 
 
 @pytest.mark.parametrize(

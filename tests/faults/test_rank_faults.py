@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import left_behind
 from conftest import mpirun_command
 from manyhands.runs import store
 
@@ -73,7 +74,7 @@ def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_pa
     assert process.returncode == 1
     assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
-    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    assert not left_behind.segments()
     run = store.load(tmp_path / "killed")
     assert run.status == "failed"
     run.update(config={**run.record["config"], "train": {**run.record["config"]["train"], "epochs": 4}})
@@ -97,7 +98,7 @@ def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> 
     assert process.returncode == 1
     assert errors.splitlines()[-1] == f"error: rank {killed} was killed (signal 9)"
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
-    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    assert not left_behind.segments()
     assert store.load(tmp_path / "run").status == "failed"
 
 
@@ -113,7 +114,7 @@ def test_a_killed_rank_is_named_by_ranks_that_do_not_keep_step(tmp_path: Path, w
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
     assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
-    assert not [name for name in os.listdir("/dev/shm") if "manyhands" in name]
+    assert not left_behind.segments()
 
 
 @pytest.mark.parametrize(
