@@ -46,7 +46,7 @@ def test_a_study(make_run: Any, tmp_path: Path) -> None:
 def test_the_fit_of_a_scaling_study(make_run: Any, tmp_path: Path) -> None:
     make_run("a", case="sgd")
     text = markdown(gather([fake_study.write(tmp_path, **fake_study.scaling())], ""))
-    assert "By Amdahl's law:\n\n- batch 64: 10.0 % stays serial, at most 10.0x\n" in text
+    assert "\n\n- batch 64: 10.0 % stays serial by Amdahl's law, at most 10.0x\n" in text
 
 
 def test_words_cannot_become_anything_else() -> None:

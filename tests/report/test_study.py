@@ -126,7 +126,7 @@ def test_scaling_beside_the_ideal_and_amdahls_law(tmp_path: Path) -> None:
     assert efficiency.y == pytest.approx((1.0, 0.9, 0.775))
     panel = study_charts.panel(study)
     assert panel is not None
-    assert "batch 64: 10.0 % stays serial, at most 10.0x" in panel.note
+    assert "batch 64: 10.0 % stays serial by Amdahl's law, at most 10.0x" in panel.note
 
 
 def test_a_study_that_asks_for_no_plot(tmp_path: Path) -> None:
@@ -198,3 +198,14 @@ def test_nothing_that_a_study_holds_can_become_markup(make_run: Any, tmp_path: P
     found = checked(gather([fake_study.write(tmp_path, **changes)], evil))
     assert found.tags["img"] == 0
     assert evil in found.text
+
+
+def test_scaling_with_work_that_grows_with_the_ranks(tmp_path: Path) -> None:
+    told = fake_study.scaling()
+    told["fits"][0]["law"] = "Gustafson"
+    study = read(tmp_path, **told)
+    law = drawn(study)["speed-up"].series[-1]
+    assert (law.x[-1], law.y[-1]) == pytest.approx((4.0, 4 - 0.1 * 3))
+    panel = study_charts.panel(study)
+    assert panel is not None
+    assert panel.note.endswith("batch 64: 10.0 % stays serial by Gustafson's law.")

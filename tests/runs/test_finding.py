@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import f_oneway
 
 from manyhands.errors import ConfigError
-from manyhands.runs import amdahl
+from manyhands.runs import laws
 from manyhands.runs.finding import finding
 
 
@@ -129,12 +129,14 @@ def test_the_chance_is_that_of_an_analysis_of_variance() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
-def test_amdahl(share: float) -> None:
-    points = [(ranks, amdahl.speedup(share, ranks)) for ranks in (1, 2, 4, 16)]
-    assert amdahl.fit(points) == pytest.approx(share, abs=1e-6)
+@pytest.mark.parametrize("law", [laws.AMDAHL, laws.GUSTAFSON])
+def test_a_law_is_found_again(law: str, share: float) -> None:
+    points = [(ranks, laws.speedup(law, share, ranks)) for ranks in (1, 2, 4, 16)]
+    assert laws.fit(law, points) == pytest.approx(share, abs=1e-6)
 
 
-def test_amdahl_stays_a_share() -> None:
-    assert amdahl.fit([(1, 1.0), (2, 2.5)]) == 0  # faster than ideal: caches
-    assert amdahl.fit([(1, 1.0), (2, 0.4)]) == 1
-    assert amdahl.fit([(1, 1.0)]) == 0
+@pytest.mark.parametrize("law", [laws.AMDAHL, laws.GUSTAFSON])
+def test_a_law_stays_a_share(law: str) -> None:
+    assert laws.fit(law, [(1, 1.0), (2, 2.5)]) == 0  # faster than ideal: caches
+    assert laws.fit(law, [(1, 1.0), (2, 0.4)]) == 1
+    assert laws.fit(law, [(1, 1.0)]) == 0

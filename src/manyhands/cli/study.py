@@ -109,7 +109,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"used: {result['used']}")
     for fit in result["fits"]:
         most = f"at most {fit['most']:.1f}x" if fit["most"] else "no limit"
-        print(f"Amdahl, {fit['label']}: {100 * fit['serial_fraction']:.1f} % cannot be split, {most}")
+        print(f"{fit['law']}, {fit['label']}: {100 * fit['serial_fraction']:.1f} % cannot be split, {most}")
     _say_left_out(result["left_out"])
     for row in result["rows"]:
         if row["failed"]:

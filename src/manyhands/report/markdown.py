@@ -51,7 +51,7 @@ def _study(study: Study, alone: bool) -> Iterator[str]:
     yield "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts.items() if fact)
     yield _table(table.of_study(study))
     if study.fits:
-        yield "By Amdahl's law:\n\n" + "\n".join(f"- {plain(fit)}" for fit in study.fits)
+        yield "\n".join(f"- {plain(fit)}" for fit in study.fits)
     missing = [f"- {plain(row.label)} failed: {plain(row.failed)}" for row in study.rows if row.failed]
     missing += [f"- left out: {plain('; '.join(labels))}: {plain(why)}" for why, labels in study.left_out.items()]
     if missing:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.report.means import Mean, brief, spread
+from manyhands.runs import laws
 
 FILE = "study.json"
 TRAINING, SIMULATION = "training", "simulation"  # how rows came about
@@ -44,15 +45,17 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class Fit:
-    """Speed-ups over ranks, and the share of the work that stays serial by Amdahl's law."""
+    """Speed-ups over ranks, and the share of the work that stays serial by a law."""
 
     label: str
     serial_fraction: float
     points: tuple[tuple[float, float], ...]
+    law: str = laws.AMDAHL
 
     def __str__(self) -> str:
-        most = f", at most {1 / self.serial_fraction:.1f}x" if self.serial_fraction else ""
-        return f"{self.label}: {100 * self.serial_fraction:.1f} % stays serial{most}"
+        share = self.serial_fraction
+        most = f", at most {1 / share:.1f}x" if share and self.law == laws.AMDAHL else ""
+        return f"{self.label}: {100 * share:.1f} % stays serial by {self.law}'s law{most}"
 
 
 @dataclass(frozen=True)
@@ -210,4 +213,4 @@ def _fit(told: Mapping[str, Any]) -> Fit:
     fraction = _number(told["serial_fraction"])
     if not 0 <= fraction <= 1 or not points or any(ranks < 1 for ranks, _ in points):
         raise ValueError(f"a fit over {len(points)} points with a serial part of {fraction:g}")
-    return Fit(str(told["label"]), fraction, tuple(sorted(points)))
+    return Fit(str(told["label"]), fraction, tuple(sorted(points)), str(told.get("law") or laws.AMDAHL))

@@ -9,6 +9,7 @@ from manyhands.report.chart import Axis, Chart, Panel, Series
 from manyhands.report.colours import BRIGHT, FIRST, REFERENCE, places
 from manyhands.report.means import Mean
 from manyhands.report.study import MEASURES, Fit, Study, StudyRow, called, is_share, said
+from manyhands.runs import laws
 
 MOST_BARS = 40
 FIT_POINTS = 40  # of the drawn law
@@ -106,12 +107,12 @@ def line(study: Study, measure: str, along: str, rows: Sequence[StudyRow], grid:
 
 
 def speedup(study: Study) -> Chart:
-    """Speed-ups over ranks: measured, by the fit of Amdahl's law, and what would be ideal."""
+    """Speed-ups over ranks: measured, by the law that is fitted to them, and what would be ideal."""
     fewest, most = _range(study)
     series = [Series("ideal", REFERENCE, "dashes", (fewest, most), (1.0, most / fewest), faint=True)]
     for number, fit in enumerate(study.fits):
         along = tuple(fewest * (most / fewest) ** (step / FIT_POINTS) for step in range(FIT_POINTS + 1))
-        law = tuple(1 / (fit.serial_fraction + (1 - fit.serial_fraction) / ranks) for ranks in along)
+        law = tuple(laws.speedup(fit.law, fit.serial_fraction, ranks) for ranks in along)
         series += [
             _measured(fit, number, [value for _, value in fit.points]),
             Series(fit.label, FIRST + number % BRIGHT, "dashes", along, law, family=fit.label, listed=False),
@@ -150,4 +151,4 @@ def _over_ranks(study: Study, what: str, series: Sequence[Series], log: bool) ->
 
 def _told(fits: Sequence[Fit]) -> str:
     """What the law says of each line."""
-    return f"Dashes: Amdahl's law, fitted. {'; '.join(map(str, fits))}."
+    return f"Dashes, fitted: {'; '.join(map(str, fits))}."

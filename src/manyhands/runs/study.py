@@ -9,7 +9,7 @@ from typing import Any
 from manyhands.errors import ConfigError, InputError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
-from manyhands.runs import amdahl, columns, estimate, store
+from manyhands.runs import columns, estimate, laws, store
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.finding import finding
@@ -237,15 +237,18 @@ def used(recipe: Recipe, runs: Sequence[store.Run]) -> str | None:
 
 
 def fits(rows: Sequence[Row]) -> list[Row]:
-    """Amdahl's law on every line of a scaling study that goes from one rank to more."""
+    """Amdahl's law, or Gustafson's where the batch grows, on every line of a scaling study from one rank to more."""
     lines: dict[str, list[tuple[int, float]]] = {}
+    batches: dict[str, set[Any]] = {}
     for row in rows:
         if (speedup := columns.scaled(row, rows)) is not None:
             lines.setdefault(columns.line(row), []).append((columns.ranks(row), speedup))
+            batches.setdefault(columns.line(row), set()).add(row["cell"].get("train.batch_size"))
     table = []
     for label, points in lines.items():
         if len(points) > 1 and min(points)[0] == 1:
-            share = amdahl.fit(points)
-            most = 1 / share if share else None
-            table.append({"label": label, "serial_fraction": share, "most": most, "points": points})
+            law = laws.AMDAHL if len(batches[label]) == 1 else laws.GUSTAFSON
+            share = laws.fit(law, points)
+            most = 1 / share if share and law == laws.AMDAHL else None
+            table.append({"label": label, "law": law, "serial_fraction": share, "most": most, "points": points})
     return table
