@@ -105,10 +105,10 @@ def test_threads(
 
 
 @pytest.mark.parametrize("kind", [LARS, LAMB])
-def test_more_elements_than_a_block(kind: type[Trusting]) -> None:
+def test_more_elements_than_a_page(kind: type[Trusting]) -> None:
     """The compiled passes against torch's operations, over rows of several blocks and a rest."""
     generator = torch.Generator().manual_seed(0)
-    start, *gradients = (torch.randn(3, passes.BLOCK + 5, generator=generator) for _ in range(4))
+    start, *gradients = (torch.randn(3, passes.PAGE + 5, generator=generator) for _ in range(4))
     ends = []
     for fused in (False, True):
         parameter = nn.Parameter(start.clone())
