@@ -14,6 +14,7 @@ from manyhands.graph.graph import Layer
 from manyhands.machine.link import Link
 
 Pair = tuple[int, int]  # forward and backward, in nanoseconds
+NUMBERS = ("update", "copy", "waiting")
 STATE = {"sgd": 0}  # numbers that an optimizer keeps for each parameter; two where it is not said
 
 
@@ -27,6 +28,7 @@ class Profile:
     rest: tuple[int, ...]  # feed, prepare, loss and all else but the update
     update: int  # of all parameters
     copy: int = 0  # of all gradients to where they are added up
+    waiting: float = 1.0  # how much longer all this is, since ranks wait in each step for the slowest of them
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,7 +36,8 @@ class Profile:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Profile":
         layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
-        return cls(told["ranks"], tuple(told["samples"]), layers, tuple(told["rest"]), told["update"], told["copy"])
+        rest, numbers = tuple(told["rest"]), (told[name] for name in NUMBERS)
+        return cls(told["ranks"], tuple(told["samples"]), layers, rest, *numbers)
 
 
 @dataclass(frozen=True)

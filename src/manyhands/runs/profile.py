@@ -139,7 +139,7 @@ def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[Sequen
     update, copy = (
         round(slower[-1] * statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy")
     )
-    return Profile(len(ranks), first.samples, layers, rest, update, copy)
+    return Profile(len(ranks), first.samples, layers, rest, update, copy, slower[-1])
 
 
 def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:

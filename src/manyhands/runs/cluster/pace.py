@@ -48,6 +48,11 @@ class Wanted:
         """Whether all workers add up their gradients in each step, and there is no server."""
         return self.plan.axes[0].name == "data" and self.plan.consistency != "stale"
 
+    @property
+    def waits(self) -> bool:
+        """Whether the slowest worker of each step is waited for."""
+        return self.in_step or (self.servers > 0 and self.plan.consistency in (None, "sync"))
+
     def of(self, compute: Mapping[int, int], **times: Any) -> Pace:
         fault, seed = self.config.fault.read(), self.config.train.seed
         return Pace(self.workers, {0: 0, **compute}, servers=self.servers, fault=fault, seed=seed, **times)
@@ -113,7 +118,8 @@ def _measured(wanted: Wanted) -> tuple[Plan, Pace]:
     say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''}")
     taken = profiles(config, plans, [most], computer)
     profile, chosen = min(zip(taken, plans, strict=True), key=lambda each: _whole(each[0]))
-    compute = {size: round(_whole(profile) * size / most) for size in wanted.sizes}
+    whole = _whole(profile) / (1.0 if wanted.waits else profile.waiting)
+    compute = {size: round(whole * size / most) for size in wanted.sizes}
     bound = plan.with_defaults(**{name: getattr(chosen, name) for name in ("precision", "layout", "kernels")})
     update = profile.update
     times: dict[str, Any] = {"update": update, "apply": update, "add": profile.copy, "cores": cores, "overlap": False}
