@@ -168,11 +168,38 @@ def test_axes_by_size() -> None:
         ('[axes]\noptim.name = ["sgdd"]', "unknown optimizer 'sgdd'"),
         ('[axes]\nplan = ["parallel:2"]', "parallel"),
         ("[base]\ntrain.epoch = 1", "unknown key 'train.epoch'"),
+        ("title = 5", "title=5: words in quotes are needed"),
+        ("options = 5", "options=5: words in quotes are needed"),
+        ('whole = "many"', "whole='many': a whole number is needed"),
+        ("grids = 5", "grids=5: tables such as \\[\\[grids\\]\\] are needed"),
+        ("[small]\ngrids = 5", "small.grids=5: tables such as"),
+        ("[plans]\nmine = 5", "plans is {'mine': 5}; tables such as"),
+        ('columns = ["foo"]', "column 'foo': Allowed: "),
+        ('measure = "speed"', "measure 'speed': "),
+        ('claims = ["x"]', "claims=\\['x'\\]: tables such as"),
+        ('[[claims]]\nkind = "foo"', "claim kind 'foo': Allowed: ratio"),
+        ('[[claims]]\nkind = "ratio"', "a claim of kind 'ratio' needs 'words'"),
+        ('[[claims]]\nwords = "x"\nkind = "ratio"', "a claim of kind 'ratio' needs 'above' or 'below'"),
+        ('[[claims]]\nwords = "x"\nkind = "all above"\nabove = "1"\nmeasure = "seconds"', "claim above='1': a number"),
+        ('[[claims]]\nwords = "x"\nkind = "peak"\nmeasure = "foo"', "measure 'foo': "),
+        ("[[published]]\nseconds = 3", "a label, that of its cell, is needed"),
+        ('[[published]]\nlabel = "x"\nseconds = nan', "published.seconds=nan: words, a finite number"),
+        ("[[published]]\nwhen = 2020-01-01", "published.when=2020-01-01: words"),
+        ('design = "optuna"\ntrials = 2\n[axes]\noptim.lr = {low = 3, high = 1}', "low not above high"),
+        ('design = "optuna"\ntrials = 2\n[axes]\noptim.lr = {low = 0, high = 1, log = true}', "above 0 where log"),
+        ('design = "optuna"\ntrials = 2\n[axes]\noptim.lr = {low = "a", high = 1}', "numbers, low not above"),
+        ('design = "optuna"\ntrials = 2', "one table \\[axes\\]; write that"),
+        ('design = "optuna"\ntrials = 2\nmeasure = "speed-up"\n[axes]\noptim.lr = [1]', "measure 'speed-up': "),
     ],
 )
 def test_a_wrong_recipe(text: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         made(text)
+
+
+def test_one_value_of_an_axis_needs_no_list() -> None:
+    found = made('design = "one-at-a-time"\n[axes]\noptim.name = "sgd"')
+    assert found.cells(False) == [{}, {"optim.name": "sgd"}]
 
 
 def test_files(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from manyhands.cli import options, output
+from manyhands.errors import InputError
 from manyhands.files import make_folder, write_bytes, write_text
 from manyhands.progress import say
 from manyhands.report.chart import Chart
@@ -34,6 +35,13 @@ def report(
     from manyhands.report.report import gather
 
     wanted = {"--md": md, "--csv": csv, "--figures": figures}
+    named = [path.absolute() for path in (page, *wanted.values()) if path]
+    for path in named:
+        if named.count(path) > 1:
+            raise InputError(f"{path} is named twice: give each output a name of its own")
+    for name, file in {"-o": page, "--md": md, "--csv": csv}.items():
+        if file and file.is_dir():
+            raise InputError(f"{name} {file} is a folder: give the name of a file, such as {file / 'report'}")
     given = [word for name, path in wanted.items() if path for word in (name, str(path))]
     found = gather(paths, shlex.join(["manyhands", "report", *map(str, paths), "-o", str(page), *given]))
     for folder, reason in found.skipped:

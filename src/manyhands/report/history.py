@@ -61,4 +61,7 @@ def _loss(line: bytes) -> float:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:  # a whole number with hundreds of digits
+        return math.nan

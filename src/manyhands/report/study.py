@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.report.means import Mean, brief, spread
-from manyhands.runs import laws
 
 FILE = "study.json"
+AMDAHL = "Amdahl"
 TRAINING, SIMULATION = "training", "simulation"  # how rows came about
 MOST_BYTES = 16_000_000
-WRONG = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError)  # what a file raises that is none
+# What a file raises that is none.
+WRONG = (ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError)
 MEASURES = {
     "samples_per_s": "samples a second",
     "train_seconds": "seconds of training",
@@ -50,11 +51,16 @@ class Fit:
     label: str
     serial_fraction: float
     points: tuple[tuple[float, float], ...]
-    law: str = laws.AMDAHL
+    law: str = AMDAHL
+
+    def speedup(self, ranks: float) -> float:
+        """What the law says; the other one is Gustafson's, where the work grows with the ranks."""
+        share = self.serial_fraction
+        return 1 / (share + (1 - share) / ranks) if self.law == AMDAHL else ranks - share * (ranks - 1)
 
     def __str__(self) -> str:
         share = self.serial_fraction
-        most = f", at most {1 / share:.1f}x" if share and self.law == laws.AMDAHL else ""
+        most = f", at most {1 / share:.1f}x" if share and self.law == AMDAHL else ""
         return f"{self.label}: {100 * share:.1f} % stays serial by {self.law}'s law{most}"
 
 
@@ -213,4 +219,4 @@ def _fit(told: Mapping[str, Any]) -> Fit:
     fraction = _number(told["serial_fraction"])
     if not 0 <= fraction <= 1 or not points or any(ranks < 1 for ranks, _ in points):
         raise ValueError(f"a fit over {len(points)} points with a serial part of {fraction:g}")
-    return Fit(str(told["label"]), fraction, tuple(sorted(points)), str(told.get("law") or laws.AMDAHL))
+    return Fit(str(told["label"]), fraction, tuple(sorted(points)), str(told.get("law") or AMDAHL))

@@ -9,7 +9,6 @@ from manyhands.report.chart import Axis, Chart, Panel, Series
 from manyhands.report.colours import BRIGHT, FIRST, REFERENCE, places
 from manyhands.report.means import Mean
 from manyhands.report.study import MEASURES, Fit, Study, StudyRow, called, is_share, said
-from manyhands.runs import laws
 
 MOST_BARS = 40
 FIT_POINTS = 40  # of the drawn law
@@ -112,7 +111,7 @@ def speedup(study: Study) -> Chart:
     series = [Series("ideal", REFERENCE, "dashes", (fewest, most), (1.0, most / fewest), faint=True)]
     for number, fit in enumerate(study.fits):
         along = tuple(fewest * (most / fewest) ** (step / FIT_POINTS) for step in range(FIT_POINTS + 1))
-        law = tuple(laws.speedup(fit.law, fit.serial_fraction, ranks) for ranks in along)
+        law = tuple(map(fit.speedup, along))
         series += [
             _measured(fit, number, [value for _, value in fit.points]),
             Series(fit.label, FIRST + number % BRIGHT, "dashes", along, law, family=fit.label, listed=False),

@@ -20,7 +20,7 @@ design     grid                     every value of each axis with every value of
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -67,6 +67,7 @@ class Recipe:
     """One sweep, as its file has it."""
 
     name: str
+    file: str = ""  # where it is from, if it is a user's
     title: str = ""
     source: str = ""
     hardware: str = ""  # that the source used
@@ -162,7 +163,7 @@ def one_at_a_time(axes: Values) -> Iterator[Values]:
     """The base, then each value of each axis alone."""
     yield {}
     for key, values in axes.items():
-        yield from ({key: value} for value in values)
+        yield from ({key: value} for value in (values if isinstance(values, list) else [values]))
 
 
 def varying(cells: Sequence[Values]) -> set[str]:
@@ -203,7 +204,7 @@ def read(name: str) -> Recipe:
     """The recipe of a shipped name, or of a user's TOML file."""
     if name.endswith(".toml") or "/" in name:
         path = Path(name)
-        return from_table(path.stem, read_toml(path, "recipe", ConfigError, "give an existing one"))
+        return replace(from_table(path.stem, read_toml(path, "recipe", ConfigError, "give an existing one")), file=name)
     if name not in names():
         raise InputError(f"unknown study '{name}': {choices(name, names())}; or the path of your own recipe.toml")
     return from_table(name, tomllib.loads((shipped() / f"{name}.toml").read_text()))
@@ -211,18 +212,20 @@ def read(name: str) -> Recipe:
 
 def from_table(name: str, table: Mapping[str, Any]) -> Recipe:
     """A recipe from its TOML table, checked as far as it can be without a machine."""
-    known = [each.name for each in fields(Recipe) if each.name != "name"]
+    from manyhands.runs.recipe_check import check_told, check_types  # which knows columns and claims, and they recipes
+
+    known = [each.name for each in fields(Recipe) if each.name not in ("name", "file")]
     for key in table:
         if key not in known:
             raise ConfigError(f"recipe {name}: unknown key '{key}': {choices(key, known)}")
+    check_types(name, table)
     flat: dict[str, Any] = {"title": name, **table}
     for part in ("base", "small", "full", "axes"):
         flat[part] = _flat(name, part, flat.get(part, {}))
     flat["grids"] = [_flat(name, "grids", each) for each in flat.get("grids", [])]
-    if not isinstance(flat.get("plans", {}), Mapping):
-        raise ConfigError(f"recipe {name}: plans is {flat['plans']!r}; tables such as [plans.mine] are needed")
     recipe = Recipe(name=name, **flat)
     _check(recipe)
+    check_told(name, recipe)
     return recipe
 
 
@@ -234,7 +237,9 @@ def _flat(name: str, part: str, table: Any) -> dict[str, Any]:
     for section, values in table.items():
         if section == "axes":
             flat["axes"] = _flat(name, f"{part}.axes", values)
-        elif section == "grids" and isinstance(values, list):
+        elif section == "grids":
+            if not isinstance(values, list):
+                raise ConfigError(f"recipe {name}: {part}.grids={values!r}: tables such as [[{part}.grids]] are needed")
             flat["grids"] = [_flat(name, f"{part}.grids", each) for each in values]
         elif isinstance(values, Mapping) and not values.keys() & {"low", "high"}:
             flat.update({f"{section}.{key}": value for key, value in values.items()})
@@ -254,6 +259,9 @@ def _check(recipe: Recipe) -> None:
         raise ConfigError(f"{said} trials={recipe.trials}: a whole number, at least 1, is needed for design=optuna")
     if recipe.design == "optuna" and recipe.by != "training":
         raise ConfigError(f"{said} by={recipe.by} does not go with design=optuna: use grid or one-at-a-time")
+    tables = [recipe.varied(full) for full in (False, True)]
+    if recipe.design == "optuna" and not all(len(table) == 1 and table[0] for table in tables):
+        raise ConfigError(f"{said} design=optuna chooses from one table [axes]; write that, and no [[grids]]")
     own = () if recipe.by == "training" else VIRTUAL_KEYS
     allowed = ["plan", *(f"plan.{option}" for option in OPTIONS), *own, *keys(Config())]
     for full in (False, True):
@@ -266,12 +274,13 @@ def _check(recipe: Recipe) -> None:
 
 
 def _check_axis(said: str, key: str, values: Any, allowed: Sequence[str], design: str) -> None:
+    from manyhands.runs.recipe_check import check_range
+
     if key == LINE:
         return
     if key not in allowed:
         raise ConfigError(f"{said} unknown axis '{key}': {choices(key, allowed)}")
     if isinstance(values, Mapping) and design == "optuna":
-        if values.keys() - {"low", "high", "log"} or not {"low", "high"} <= values.keys():
-            raise ConfigError(f"{said} axis {key}={dict(values)}: low, high and log are allowed, the first two needed")
+        check_range(said, key, values)
     elif isinstance(values, Mapping) or values == []:
         raise ConfigError(f"{said} axis {key}={values!r}: a list of values is needed")

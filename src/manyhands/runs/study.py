@@ -1,6 +1,7 @@
 """Study: a published experiment made again, trained or simulated as a recipe tells it, beside what was published."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -54,12 +55,14 @@ class Order:
 
     @property
     def command(self) -> str:
-        words = ["manyhands study", self.recipe.name, *(["--full"] if self.full else [])]
+        words = ["manyhands study", shlex.quote(self.recipe.file or self.recipe.name)]
+        words += ["--full"] * self.full + ["--smoke"] * self.smoke
         words += [f"--repeats {self.repeats}"] if self.repeats else []
         return " ".join([*words, *(f"--set {key}={value}" for key, value in (self.changes or {}).items())])
 
     def to_json(self) -> dict[str, Any]:
         told = asdict(replace(self, changes=dict(self.changes or {})))
+        del told["recipe"]["file"]  # the same recipe may be named by another path
         return json.loads(json.dumps(told))  # type: ignore[no-any-return]
 
 
@@ -182,6 +185,8 @@ def _folder(order: Order, out: Path | None) -> Path:
     if out is not None and (out / ORDER).exists():
         try:
             found = json.loads((out / ORDER).read_text())
+            if not isinstance(found, dict):
+                raise ValueError
         except ValueError:
             raise StorageError(f"{out / ORDER} is damaged: choose another --out") from None
         if found != wanted:
