@@ -110,3 +110,14 @@ def test_figures_in_a_file(manyhands: Any, runs: Path, tmp_path: Path) -> None:
 def test_errors_are_json_too(manyhands: Any, tmp_path: Path) -> None:
     said = manyhands("report", tmp_path / "nowhere", "--json")
     assert json.loads(said.out)["exit_code"] == 2
+
+
+def test_outputs_have_names_of_their_own(manyhands: Any, runs: Path, tmp_path: Path) -> None:
+    said = manyhands("report", runs, "-o", tmp_path / "both", "--csv", tmp_path / "both")
+    assert said.code == 2
+    assert f"{tmp_path / 'both'} is named twice: give each output a name of its own" in said.err
+    (tmp_path / "folder").mkdir()
+    said = manyhands("report", runs, "-o", tmp_path / "page.html", "--csv", tmp_path / "folder")
+    assert said.code == 2
+    assert "is a folder: give the name of a file" in said.err
+    assert not (tmp_path / "page.html").exists()

@@ -84,6 +84,7 @@ def test_a_port_that_is_taken(manyhands: Any, tmp_path: Path) -> None:
         ([".", "--port", "http"], "Invalid value for '--port'"),
         ([".", "--host", "192.0.2.1"], "--host 192.0.2.1 is no address of this machine"),
         ([".", "--host", "no such host"], "--host no such host is no address of this machine"),
+        ([".", "--host", "a..b"], "--host a..b is no address of this machine"),
     ],
 )
 def test_errors_are_one_line(

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import f_oneway
 
 from manyhands.errors import ConfigError
+from manyhands.report.study import Fit
 from manyhands.runs import laws
 from manyhands.runs.finding import finding
 
@@ -131,7 +132,7 @@ def test_the_chance_is_that_of_an_analysis_of_variance() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
 @pytest.mark.parametrize("law", [laws.AMDAHL, laws.GUSTAFSON])
 def test_a_law_is_found_again(law: str, share: float) -> None:
-    points = [(ranks, laws.speedup(law, share, ranks)) for ranks in (1, 2, 4, 16)]
+    points = [(ranks, Fit("", share, (), law).speedup(ranks)) for ranks in (1, 2, 4, 16)]
     assert laws.fit(law, points) == pytest.approx(share, abs=1e-6)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyhands.cli.study import show
-from manyhands.runs import recipe, store
+from manyhands.runs import recipe, store, study
 
 Write = Callable[..., Path]
 
@@ -191,3 +191,28 @@ def test_a_shipped_study_runs(manyhands: Any, real_folder: Any, tmp_path: Path, 
     assert row["n"] == 1
     assert (row["search_seconds" if found.by == "search" else "samples_per_s"])["mean"] > 0
     assert said.json["finding"]
+
+
+def test_the_command_names_the_file_of_a_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "my own.toml"
+    path.write_text("[axes]\ntrain.epochs = [1, 2]")
+    made = study.Order(recipe.read(str(path)), full=True, smoke=True)
+    assert made.command == f"manyhands study '{path}' --full --smoke"
+    assert "file" not in made.to_json()["recipe"]
+    assert study.Order(recipe.read("epochs")).command == "manyhands study epochs"
+
+
+def test_a_search_that_has_ended_is_not_made_again(manyhands: Any, tmp_path: Path) -> None:
+    first, second = (
+        manyhands("study", "search-time", "--smoke", "--out", tmp_path / "s", "--json").json for _ in range(2)
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("text", ["[1]", "{"])
+def test_a_damaged_order(manyhands: Any, write: Write, tmp_path: Path, text: str) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "sweep.json").write_text(text)
+    said = manyhands("study", write(), "--out", tmp_path / "s")
+    assert said.code == 2
+    assert "is damaged: choose another --out" in said.err

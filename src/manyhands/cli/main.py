@@ -36,6 +36,13 @@ from manyhands.runs.run import leads
 # package; as the bases of typer.BadParameter they are public in both.
 ParserError = typer.BadParameter.__mro__[2]
 
+# After an interruption, by the command.
+KEPT = {
+    "launch": "",
+    "tune": "",
+    "study": "; what has finished is kept: the same command with the same --out goes on",
+    "train": "; what a run has reached is kept: manyhands train --resume RUN",
+}
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -93,11 +100,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if not leads():
             return INTERRUPTED
-        kept = (
-            ""
-            if arguments[:1] in (["launch"], ["tune"])
-            else "; what a run has reached is kept: manyhands train --resume RUN"
-        )
+        kept = KEPT.get(arguments[0] if arguments else "", KEPT["train"])
         return output.fail(f"interrupted{kept}", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.

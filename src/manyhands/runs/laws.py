@@ -26,8 +26,3 @@ def fit(law: str, points: Sequence[tuple[int, float]]) -> float:
     below = sum(x * x for x, _ in pairs)
     share = sum(x * y for x, y in pairs) / below if below else 0.0
     return round(min(max(share, 0.0), 1.0), 6)
-
-
-def speedup(law: str, share: float, ranks: float) -> float:
-    """What the law says."""
-    return 1 / (share + (1 - share) / ranks) if law == AMDAHL else ranks - share * (ranks - 1)

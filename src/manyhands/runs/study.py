@@ -153,6 +153,8 @@ def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
 
     every, by = _virtual_cases(order), order.recipe.by
     folder = _folder(order, out)
+    if by == "search" and (known := _finished(folder)):
+        return folder, known
     with locked(folder / LOCK, wait=False):
         made = study_simulated.searched(every, order.times) if by == "search" else study_simulated.predicted(every)
     if not made.rows:
@@ -161,6 +163,15 @@ def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
     machines = ", ".join(dict.fromkeys(case.virtual.machine for case in every if case.virtual))
     here = f"{detect()}, on which {machines} was searched" if by == "search" else f"simulated: {machines}"
     return folder, told(order, made.rows, made.left_out, here, made.used)
+
+
+def _finished(folder: Path) -> Row | None:
+    """What was told at the end; times are not measured again."""
+    try:
+        found = json.loads((folder / "study.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _virtual_cases(order: Order) -> list[Case]:
@@ -193,6 +204,8 @@ def _folder(order: Order, out: Path | None) -> Path:
             other = ", ".join(key for key in wanted if found.get(key) != wanted[key])
             raise StorageError(f"the folder {out} holds another sweep (its {other} differs): choose another --out")
         return out
+    if out is not None and out.is_dir() and any(out.iterdir()):
+        raise StorageError(f"the folder {out} is not empty, and holds no sweep: choose another --out")
     folder = store.new_folder(out, f"study-{order.recipe.name}")
     write_json(folder / ORDER, wanted)
     return folder

@@ -72,13 +72,14 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(where[:2], family=family, backlog=128)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter by a name that cannot be one
         raise InputError(_refused(host, port, error)) from None
 
 
-def _refused(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
+def _refused(host: str, port: int, error: OSError | UnicodeError) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
         return f"port {port} of {host} is taken: choose another with --port, or --port 0 for a free one"
-    if error.errno == errno.EACCES:
+    if number == errno.EACCES:
         return f"port {port} may not be used: choose one from 1024 on with --port"
     return f"--host {host} is no address of this machine: 127.0.0.1 is one, and 0.0.0.0 is all of them"
