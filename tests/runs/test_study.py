@@ -216,3 +216,13 @@ def test_a_damaged_order(manyhands: Any, write: Write, tmp_path: Path, text: str
     said = manyhands("study", write(), "--out", tmp_path / "s")
     assert said.code == 2
     assert "is damaged: choose another --out" in said.err
+
+
+def test_data_that_is_not_known_leaves_nothing(manyhands: Any, write: Write, tmp_path: Path) -> None:
+    said = manyhands("study", write(), "--set", "data.name=nix", "--out", tmp_path / "s")
+    assert said.code == 2
+    assert "nix" in said.err.splitlines()[-1]
+    assert not (tmp_path / "s").exists()
+    said = manyhands("study", write(), "--set", "data.name=nix", "--dry-run")
+    assert said.code == 2
+    assert "nix" in said.err.splitlines()[-1]

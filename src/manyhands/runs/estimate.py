@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.errors import InputError
 from manyhands.files import home
 from manyhands.progress import bar
 from manyhands.runs import store
@@ -23,8 +24,11 @@ def seconds_of(cases: Sequence[Case], folder: Path | None) -> tuple[list[float],
     if all(like):
         return [_seconds(case, runs[-1]) for case, runs in zip(cases, like, strict=True)], "earlier runs like these"
     short = _short(cases[0])
-    if short is None:
-        return [], "nothing: the first case fails"
+    if not short.result or not short.result["samples_per_s"]:
+        error = str(short.record.get("error"))
+        if short.record.get("exit_code") == InputError.exit_code:
+            raise InputError(error)
+        return [], f"nothing: the first case fails: {error}"
     told = [_seconds(case, runs[-1] if runs else short) for case, runs in zip(cases, like, strict=True)]
     return told, f"a training of {SHORT_STEPS} steps of {cases[0].label}, as if all went at its speed"
 
@@ -53,8 +57,7 @@ def _seconds(case: Case, run: store.Run) -> float:
     return float(told["total"] - told["train"] + steps * train.batch_size / run.result["samples_per_s"])
 
 
-def _short(case: Case) -> store.Run | None:
+def _short(case: Case) -> store.Run:
     config = replace(case.config, train=replace(case.config.train, max_steps=SHORT_STEPS))
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder, bar("a short training", 1, "trainings") as shown:
-        run = Sweep(Path(folder), 1, shown).train(0, replace(case, config=config), 0)
-    return run if run.result and run.result["samples_per_s"] else None
+        return Sweep(Path(folder), 1, shown).train(0, replace(case, config=config), 0)

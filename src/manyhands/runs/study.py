@@ -18,11 +18,10 @@ from manyhands.runs.recipe import Recipe
 from manyhands.runs.rows import rows as rows_of
 from manyhands.runs.run import versions
 from manyhands.runs.sampled import train_sampled
-from manyhands.runs.sweep import LOCK, Case, train_all
+from manyhands.runs.sweep import LOCK, ORDER, Case, clear, train_all
 from manyhands.runs.virtual import FEW, Virtual
 
 Row = dict[str, Any]
-ORDER = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
     with locked(folder / LOCK, wait=False):
         made = study_simulated.searched(every, order.times) if by == "search" else study_simulated.predicted(every)
     if not made.rows:
-        _clear(folder)
+        clear(folder)
         raise InputError(f"study {order.recipe.name}: nothing of it can be; {made.left_out[0]['reason']}")
     machines = ", ".join(dict.fromkeys(case.virtual.machine for case in every if case.virtual))
     here = f"{detect()}, on which {machines} was searched" if by == "search" else f"simulated: {machines}"
@@ -180,14 +179,6 @@ def _virtual_cases(order: Order) -> list[Case]:
         return every
     assert every[0].virtual is not None
     return [replace(every[0], virtual=replace(every[0].virtual, proposals=FEW))]
-
-
-def _clear(folder: Path) -> None:
-    """Bad input leaves nothing behind."""
-    for name in (ORDER, LOCK):
-        (folder / name).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _folder(order: Order, out: Path | None) -> Path:

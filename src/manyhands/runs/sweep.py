@@ -23,6 +23,7 @@ from manyhands.runs.config import Config
 from manyhands.runs.virtual import Virtual
 
 LOCK = ".lock"
+ORDER = "sweep.json"  # what a study is to do
 MOST_LABEL = 40  # letters of a label in a folder's name
 
 
@@ -93,10 +94,16 @@ def fail(run: store.Run, folder: Path) -> InputError | RunError:
         return RunError(str(run.record["error"]))
     for each in store.find(folder):
         shutil.rmtree(each.folder)
-    (folder / LOCK).unlink(missing_ok=True)
+    clear(folder)
+    return InputError(str(run.record["error"]))
+
+
+def clear(folder: Path) -> None:
+    """Bad input leaves nothing behind."""
+    for name in (ORDER, LOCK):
+        (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
-    return InputError(str(run.record["error"]))
 
 
 def _finished(folder: Path) -> store.Run | None:
