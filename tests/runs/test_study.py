@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyhands.cli.study import show
-from manyhands.runs import recipe, store, study
+from manyhands.runs import recipe, store, study, sweep
 
 Write = Callable[..., Path]
 
@@ -226,3 +226,17 @@ def test_data_that_is_not_known_leaves_nothing(manyhands: Any, write: Write, tmp
     said = manyhands("study", write(), "--set", "data.name=nix", "--dry-run")
     assert said.code == 2
     assert "nix" in said.err.splitlines()[-1]
+
+
+def test_a_cell_whose_process_cannot_say_so_is_interrupted(
+    manyhands: Any, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: str) -> tuple[int, str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "in_fresh_process", interrupted)
+    said = manyhands("study", write(), "--out", tmp_path / "s")
+    assert said.code == 130
+    assert "the same command with the same --out goes on" in said.err
+    (run,) = store.find(tmp_path / "s")
+    assert run.status == "interrupted"

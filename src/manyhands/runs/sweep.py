@@ -58,8 +58,13 @@ class Sweep:
         say(f"{self.done} of {self.total}: {case.label}, repeat {repeat + 1}")
         config = replace(case.config, train=replace(case.config.train, seed=case.config.train.seed + repeat))
         run = runs.begin(config, case.plan, folder).update(case=case.label, repeat=repeat)
-        with _part(self.shown, case.label) as part, runs.watched(folder, part):
-            code, errors = in_fresh_process("manyhands.runs.worker", str(folder))
+        try:
+            with _part(self.shown, case.label) as part, runs.watched(folder, part):
+                code, errors = in_fresh_process("manyhands.runs.worker", str(folder))
+        except KeyboardInterrupt:
+            if (run := store.load(folder)).status == "running":  # whose process could not say so itself
+                run.update(status="interrupted", error="interrupted", exit_code=130)
+            raise
         run = store.load(folder)
         if run.status == "running":  # it died without a word
             last = errors.strip().splitlines()[-1] if errors.strip() else "no message"
