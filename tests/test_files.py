@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyhands.errors import StorageError
-from manyhands.files import make_folder, write_json, written_aside
+from manyhands.files import make_folder, write_json, write_texts, written_aside
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -54,3 +54,12 @@ def test_the_lock_excludes(tmp_path: Path) -> None:
     workers = [subprocess.Popen(command) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
     assert path.read_bytes() == b"x" * 100
+
+
+def test_several_files_are_written_or_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match="choose another name"):
+        write_texts({tmp_path / "one": "1", tmp_path / "file" / "two": "2"})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    write_texts({tmp_path / "one": "1", tmp_path / "deep" / "two": "2"})
+    assert (tmp_path / "one").read_text() + (tmp_path / "deep" / "two").read_text() == "12"

@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """As `write_bytes`, for text."""
     write_bytes(path, text.encode())
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Several files: all of them, or none where one cannot be written."""
+    with ExitStack() as stack:
+        for path, text in texts.items():
+            stack.enter_context(written_aside(path)).write_bytes(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

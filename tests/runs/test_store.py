@@ -95,6 +95,12 @@ def test_metrics_pass_over_whatever_is_no_record(tmp_path: Path) -> None:
     assert list(run.metrics()) == [{"step": 1}, {"step": 2}]
 
 
+def test_metrics_that_are_a_folder_are_none(tmp_path: Path) -> None:
+    run = store.create(tmp_path, {})
+    (tmp_path / "metrics.jsonl").mkdir()
+    assert list(run.metrics()) == []
+
+
 def test_new_folders(tmp_path: Path, home: Path) -> None:
     assert store.new_folder(tmp_path / "new" / "run", "x").is_dir()
     first, second = store.new_folder(None, "x"), store.new_folder(None, "x")

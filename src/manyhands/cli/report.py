@@ -9,7 +9,7 @@ import typer
 
 from manyhands.cli import options, output
 from manyhands.errors import InputError
-from manyhands.files import make_folder, write_bytes, write_text
+from manyhands.files import make_folder, write_bytes, write_texts
 from manyhands.progress import say
 from manyhands.report.chart import Chart
 
@@ -53,8 +53,7 @@ def report(
         texts[csv] = sheet.csv_of(found.rows)
     if figures:
         make_folder(figures)  # a name that cannot be one is refused before anything is written
-    for path, text in texts.items():
-        write_text(path, text)
+    write_texts(texts)
     drawn = _draw(found.drawn, figures) if figures else []
     if output.wants_json():
         output.emit(

@@ -77,7 +77,7 @@ class Run:
         """Every whole line of metrics.jsonl; what is none, as a last line cut off by a kill, is passed over."""
         try:
             lines = (self.folder / "metrics.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return
         yield from records(lines)
 
