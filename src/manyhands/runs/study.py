@@ -152,25 +152,16 @@ def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
 
     every, by = _virtual_cases(order), order.recipe.by
     folder = _folder(order, out)
-    if by == "search" and (known := _finished(folder)):
-        return folder, known
     with locked(folder / LOCK, wait=False):
-        made = study_simulated.searched(every, order.times) if by == "search" else study_simulated.predicted(every)
+        made = (
+            study_simulated.searched(every, order.times, folder) if by == "search" else study_simulated.predicted(every)
+        )
     if not made.rows:
         clear(folder)
         raise InputError(f"study {order.recipe.name}: nothing of it can be; {made.left_out[0]['reason']}")
     machines = ", ".join(dict.fromkeys(case.virtual.machine for case in every if case.virtual))
     here = f"{detect()}, on which {machines} was searched" if by == "search" else f"simulated: {machines}"
     return folder, told(order, made.rows, made.left_out, here, made.used)
-
-
-def _finished(folder: Path) -> Row | None:
-    """What was told at the end; times are not measured again."""
-    try:
-        found = json.loads((folder / "study.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _virtual_cases(order: Order) -> list[Case]:

@@ -1,9 +1,11 @@
 """Study, simulated: rows of a study whose cells are predicted or searched on described machines; nothing is trained."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from manyhands.errors import InputError
@@ -19,6 +21,7 @@ from manyhands.search.chain import Found, Space, default_proposals, search
 
 Row = dict[str, Any]
 
+SEARCHES = "searches.jsonl"
 SHORT = 8  # times fewer proposals, where only the time of a search is to be told
 
 
@@ -90,26 +93,40 @@ def predicted(cases: Sequence[Case]) -> Played:
     return Played(rows, left_out)
 
 
-def searched(cases: Sequence[Case], times: int) -> Played:
-    """Every case's search so many times, interleaved; repeat r uses seed + r in every case."""
+def searched(cases: Sequence[Case], times: int, folder: Path) -> Played:
+    """Every case's search so many times, interleaved; repeat r uses seed + r in every case. What has been searched is a
+    line of a file in the folder, and is not searched again."""
     bench = Bench()
     compiled = warm_up(bench, cases)
-    made: list[list[tuple[Found, float]]] = [[] for _ in cases]
+    known = {(told["label"], told["repeat"]): told for told in _told(folder / SEARCHES)}
+    made: list[list[Row]] = [[] for _ in cases]
     left_out: dict[str, str] = {}
     with bar(f"{times * len(cases)} searches", times * len(cases), "searches") as shown:
         for repeat in range(times):
-            for case, found in zip(cases, made, strict=True):
+            for case, rows_made in zip(cases, made, strict=True):
                 try:
-                    seed = case.config.train.seed + repeat
-                    found.append(bench.search(case, bench.proposals(case), seed))
+                    if (case.label, repeat) not in known:
+                        best, seconds = bench.search(case, bench.proposals(case), case.config.train.seed + repeat)
+                        told = {"seconds": seconds, "step_ns": best.step_ns, "proposals": best.proposals}
+                        known[case.label, repeat] = {"label": case.label, "repeat": repeat, **told}
+                        with (folder / SEARCHES).open("a") as file:
+                            file.write(json.dumps(known[case.label, repeat]) + "\n")
+                    rows_made.append(known[case.label, repeat])
                 except InputError as why:
                     left_out[case.label] = str(why)
                 shown.advance(note=case.label)
     rows = [_searched_row(case, found) for case, found in zip(cases, made, strict=True) if found]
-    told = [{"label": label, "reason": reason} for label, reason in left_out.items()]
+    missing = [{"label": label, "reason": reason} for label, reason in left_out.items()]
     return Played(
-        rows, told, f"{compiled:.1f} s to compile the search, or to read it as it was compiled before, not counted"
+        rows, missing, f"{compiled:.1f} s to compile the search, or to read it as it was compiled before, not counted"
     )
+
+
+def _told(path: Path) -> Iterator[Row]:
+    """The searches of a file; a last line that a kill cut off is passed over."""
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def warm_up(bench: Bench, cases: Sequence[Case]) -> float:
@@ -146,14 +163,14 @@ def _predicted_row(case: Case, prediction: Prediction) -> Row:
     }
 
 
-def _searched_row(case: Case, made: Sequence[tuple[Found, float]]) -> Row:
+def _searched_row(case: Case, made: Sequence[Row]) -> Row:
     return {
         **_row(case, case.plan.name),
         "n": len(made),
         "exact": False,
-        "search_seconds": mean_and_std([seconds for _, seconds in made]),
-        "step_ms": min(found.step_ns for found, _ in made) / 1e6,
-        "proposals": made[0][0].proposals,
+        "search_seconds": mean_and_std([each["seconds"] for each in made]),
+        "step_ms": min(each["step_ns"] for each in made) / 1e6,
+        "proposals": made[0]["proposals"],
     }
 
 
