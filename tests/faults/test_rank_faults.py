@@ -85,7 +85,8 @@ def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_pa
 
 @pytest.mark.parametrize(
     ("backend", "killed"),
-    [("shm", 0), ("mpi", 1), *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("mpi", 0)))],
+    # On a busy machine MPICH's mpirun may name a rank that it has killed itself.
+    [("shm", 0), *(pytest.param(*each, marks=LONG) for each in (("gloo", 0), ("mpi", 0), ("mpi", 1)))],
 )
 def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> None:
     if backend == "mpi":

@@ -14,7 +14,7 @@ PLAIN_OPTIONS = {"device": "cpu", "precision": "fp32", "layout": "contiguous", "
 CASES = [
     pytest.param(2, "convnet", "synthetic:1x12x12,4", ("model.width=0.25", "model.dropout=0"), marks=pytest.mark.long),
     (3, "convnet", "synthetic:1x12x12,4", ("model.width=0.25", "model.dropout=0")),
-    (2, "text", "synthetic:text:12,4", ("model.width=0.25", "model.dropout=0")),
+    pytest.param(2, "text", "synthetic:text:12,4", ("model.width=0.25", "model.dropout=0"), marks=pytest.mark.long),
     (2, "transformer", "synthetic:text:12,4", ("model.width=0.5", "model.dropout=0")),
 ]
 

@@ -162,7 +162,7 @@ def test_the_report_needs_no_runs(manyhands: Any, write: Write, tmp_path: Path) 
     assert said.code == 0, said.err
     assert said.json["runs"] == 0
     page, text = (tmp_path / "r.html").read_text(), (tmp_path / "r.md").read_text()
-    for words in ("batch 256, data:4", "Predicted by simulation", "simulated: p100x4-ib", "manyhands study tiny"):
+    for words in ("batch 256, data:4", "Predicted by simulation", "simulated: p100x4-ib", "tiny.toml"):
         assert words in page
         assert words in text
     assert "Speed and learning" not in page
