@@ -116,6 +116,9 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     """Several files: all of them, or none where one cannot be written."""
     with ExitStack() as stack:
         for path, text in texts.items():
+            with storage_errors(path):
+                if path.is_dir():  # which would show only when others have their names
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             stack.enter_context(written_aside(path)).write_bytes(text.encode())
 
 

@@ -119,5 +119,5 @@ def test_outputs_have_names_of_their_own(manyhands: Any, runs: Path, tmp_path: P
     (tmp_path / "folder").mkdir()
     said = manyhands("report", runs, "-o", tmp_path / "page.html", "--csv", tmp_path / "folder")
     assert said.code == 2
-    assert "is a folder: give the name of a file" in said.err
+    assert "is a folder: choose the name of a file" in said.err
     assert not (tmp_path / "page.html").exists()

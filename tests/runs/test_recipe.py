@@ -8,6 +8,7 @@ import pytest
 
 from manyhands.errors import ConfigError, InputError
 from manyhands.runs import columns, finding, recipe
+from manyhands.runs.cells import telling
 from manyhands.runs.config import Config
 
 STUDIES = {
@@ -115,8 +116,8 @@ def test_a_line_stands_for_what_has_one_value_along_it() -> None:
     assert labels(found) == ["small, batch 8", "small, batch 16"]
     cells = found.cells(full=True)
     assert [cell["line"] for cell in cells] == ["small", "small", "large", "large"]
-    assert recipe.telling(cells) == {"line", "train.batch_size"}
-    assert recipe.telling(cells[:2]) == {"train.batch_size"}
+    assert telling(cells) == {"line", "train.batch_size"}
+    assert telling(cells[:2]) == {"train.batch_size"}
 
 
 def test_a_plan_of_its_own() -> None:

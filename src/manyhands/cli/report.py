@@ -39,9 +39,6 @@ def report(
     for path in named:
         if named.count(path) > 1:
             raise InputError(f"{path} is named twice: give each output a name of its own")
-    for name, file in {"-o": page, "--md": md, "--csv": csv}.items():
-        if file and file.is_dir():
-            raise InputError(f"{name} {file} is a folder: give the name of a file, such as {file / 'report'}")
     given = [word for name, path in wanted.items() if path for word in (name, str(path))]
     found = gather(paths, shlex.join(["manyhands", "report", *map(str, paths), "-o", str(page), *given]))
     for folder, reason in found.skipped:

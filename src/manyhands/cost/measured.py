@@ -14,7 +14,6 @@ from manyhands.graph.graph import Layer
 from manyhands.machine.link import Link
 
 Pair = tuple[int, int]  # forward and backward, in nanoseconds
-NUMBERS = ("update", "copy", "waiting")
 STATE = {"sgd": 0}  # numbers that an optimizer keeps for each parameter; two where it is not said
 
 
@@ -36,8 +35,8 @@ class Profile:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Profile":
         layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
-        rest, numbers = tuple(told["rest"]), (told[name] for name in NUMBERS)
-        return cls(told["ranks"], tuple(told["samples"]), layers, rest, *numbers)
+        samples, rest = tuple(told["samples"]), tuple(told["rest"])
+        return cls(told["ranks"], samples, layers, rest, told["update"], told["copy"], told["waiting"])
 
 
 @dataclass(frozen=True)

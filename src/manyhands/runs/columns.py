@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manyhands.plan.words import parse
-from manyhands.runs.recipe import LINE, is_plan
+from manyhands.runs.cells import LINE, is_plan
 from manyhands.runs.rows import mean_and_std
 from manyhands.runs.store import Run
 

@@ -19,11 +19,10 @@ design     grid                     every value of each axis with every value of
 """
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +31,16 @@ from manyhands.files import read_toml
 from manyhands.plan.plan import OPTIONS, Plan
 from manyhands.plan.plan import from_table as plan_from_table
 from manyhands.plan.words import parse
+from manyhands.runs.cells import LINE, Values, grid, is_plan, label, one_at_a_time, varying
 from manyhands.runs.config import Config, keys, with_values
+from manyhands.runs.recipe_check import check_range, check_told, check_types
 from manyhands.runs.sweep import Case
 from manyhands.runs.virtual import KEYS as VIRTUAL_KEYS
 from manyhands.runs.virtual import Virtual
 
-Values = Mapping[str, Any]  # by axis
-
 DESIGNS = ("grid", "one-at-a-time", "optuna")
 BY = ("training", "simulation", "search")
 PLOTS = ("bars", "line", "scaling", "none")
-LINE = "line"  # the name of a grid among several
-# What a value is called in a label, where that is not the last part of its key; some stand for themselves.
-CALLED = {
-    LINE: "",
-    "plan": "",
-    "plan.backend": "",
-    "optim.name": "",
-    "model.name": "",
-    "data.name": "",
-    "model.activation": "",
-    "train.batch_size": "batch",
-    "cpu.affinity": "cores",
-    "machine": "on",
-    "devices": "devices",
-    "simulator": "",
-    "proposals": "proposals",
-}
 SIZED = ("axes", "grids")  # of [small] and [full], beside keys of the config
 
 
@@ -149,48 +131,6 @@ def _several(values: Any) -> bool:
     return isinstance(values, list) and len(values) > 1
 
 
-def is_plan(key: str) -> bool:
-    return key == "plan" or key.startswith("plan.")
-
-
-def grid(axes: Values) -> Iterator[Values]:
-    """Every value of each axis with every value of the others; the first axis turns slowest."""
-    lists = [values if isinstance(values, list) else [values] for values in axes.values()]
-    return (dict(zip(axes, values, strict=True)) for values in product(*lists))
-
-
-def one_at_a_time(axes: Values) -> Iterator[Values]:
-    """The base, then each value of each axis alone."""
-    yield {}
-    for key, values in axes.items():
-        yield from ({key: value} for value in (values if isinstance(values, list) else [values]))
-
-
-def varying(cells: Sequence[Values]) -> set[str]:
-    """The axes that do not have one value throughout."""
-    every = {key for cell in cells for key in cell}
-    return {key for key in every if any(cell.get(key) != cells[0].get(key) for cell in cells)}
-
-
-def telling(cells: Sequence[Values]) -> set[str]:
-    """The axes that tell cells apart; a line stands for all that has one value along it."""
-    lines: dict[Any, list[Values]] = {}
-    for cell in cells:
-        lines.setdefault(cell.get(LINE), []).append(cell)
-    within = {key for along in lines.values() for key in varying(along)}
-    return {key for key in varying(cells) if key == LINE or key in within}
-
-
-def label(cell: Values) -> str:
-    """What a cell is called.
-
-    >>> label({"plan": "data:2", "train.batch_size": 64})
-    'data:2, batch 64'
-    """
-    parts = (f"{CALLED.get(key, key.partition('.')[2])} {value}".strip() for key, value in cell.items())
-    return ", ".join(parts) or "base"
-
-
 def shipped() -> Traversable:
     return files("manyhands.recipes")
 
@@ -212,8 +152,6 @@ def read(name: str) -> Recipe:
 
 def from_table(name: str, table: Mapping[str, Any]) -> Recipe:
     """A recipe from its TOML table, checked as far as it can be without a machine."""
-    from manyhands.runs.recipe_check import check_told, check_types  # which knows columns and claims, and they recipes
-
     known = [each.name for each in fields(Recipe) if each.name not in ("name", "file")]
     for key in table:
         if key not in known:
@@ -274,8 +212,6 @@ def _check(recipe: Recipe) -> None:
 
 
 def _check_axis(said: str, key: str, values: Any, allowed: Sequence[str], design: str) -> None:
-    from manyhands.runs.recipe_check import check_range
-
     if key == LINE:
         return
     if key not in allowed:

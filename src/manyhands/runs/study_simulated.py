@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from manyhands.errors import InputError
 from manyhands.machine import described
 from manyhands.progress import bar
+from manyhands.runs import store
 from manyhands.runs.config import DataConfig, ModelConfig
 from manyhands.runs.planned import name_of, plan_on, presets_of
 from manyhands.runs.rows import mean_and_std
@@ -98,7 +99,8 @@ def searched(cases: Sequence[Case], times: int, folder: Path) -> Played:
     line of a file in the folder, and is not searched again."""
     bench = Bench()
     compiled = warm_up(bench, cases)
-    known = {(told["label"], told["repeat"]): told for told in _told(folder / SEARCHES)}
+    lines = (folder / SEARCHES).read_bytes().splitlines() if (folder / SEARCHES).exists() else []
+    known = {(told["label"], told["repeat"]): told for told in store.records(lines)}
     made: list[list[Row]] = [[] for _ in cases]
     left_out: dict[str, str] = {}
     with bar(f"{times * len(cases)} searches", times * len(cases), "searches") as shown:
@@ -120,13 +122,6 @@ def searched(cases: Sequence[Case], times: int, folder: Path) -> Played:
     return Played(
         rows, missing, f"{compiled:.1f} s to compile the search, or to read it as it was compiled before, not counted"
     )
-
-
-def _told(path: Path) -> Iterator[Row]:
-    """The searches of a file; a last line that a kill cut off is passed over."""
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with suppress(ValueError):
-            yield json.loads(line)
 
 
 def warm_up(bench: Bench, cases: Sequence[Case]) -> float:
