@@ -1,5 +1,6 @@
 """What becomes of the times that several processes saw."""
 
+import statistics
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +14,7 @@ from manyhands.plan.words import parse
 from manyhands.runs import profile
 from manyhands.runs.config import Config
 from manyhands.runs.links import Links
-from manyhands.runs.profile import _slower
+from manyhands.runs.profile import _jitter, _slower
 from manyhands.runs.profiled import in_stretches
 
 LAYERS = {"conv": (5, 9), "norm": (1, 2), "act": (1, 1), "norm@2": (2, 3)}
@@ -39,6 +40,12 @@ def test_ranks_that_are_slow_in_turn_wait_more_often() -> None:
     turns = [[[10, 20]] * 3, [[20, 10]] * 3]
     assert _slower(turns) == pytest.approx(40 / 30)
     assert _slower([[[sum(step)] for step in rank] for rank in turns]) == 1.0
+
+
+def test_steps_that_are_alike_have_no_jitter_and_one_long_step_does_not_decide() -> None:
+    assert _jitter([7, 7, 7]) == 0
+    assert _jitter([90, 110] * 8) == pytest.approx(0.1, abs=0.002)
+    assert _jitter([100] * 15 + [400]) < statistics.pstdev([1] * 15 + [4])
 
 
 def test_a_few_bytes_take_what_was_measured_and_not_what_a_line_says() -> None:

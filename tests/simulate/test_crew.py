@@ -105,6 +105,15 @@ def test_stale_workers_go_ahead_and_no_further() -> None:
     assert first == [(0, 0, 0), (1000, 1, 0), (2000, 2, 0), (3000, 3, 1), (6000, 4, 2)]
 
 
+def test_the_last_of_stale_workers_finds_what_all_have_published() -> None:
+    """Worker 1 takes 1000 more from the first step on: worker 0 computes with weights that lack its own newest."""
+    acts = list(crew(2, 3, fault=Fault(rank=1, rank_factor=2.0)).together(staleness=2))
+    lacks = {
+        worker: [act.batch - act.version for act in only(acts, Gradient) if act.worker == worker] for worker in (0, 1)
+    }
+    assert lacks == {0: [0, 1, 1], 1: [0, 0, 0]}
+
+
 def test_random_delays_are_absorbed_by_staleness() -> None:
     """Where another worker is slow each time, those who wait at each step wait more often."""
     delays = {"fault": Fault(share=0.1, step_factor=10.0), "seed": 3}

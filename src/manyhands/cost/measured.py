@@ -28,6 +28,7 @@ class Profile:
     update: int  # of all parameters
     copy: int = 0  # of all gradients to where they are added up
     waiting: float = 1.0  # how much longer all this is, since ranks wait in each step for the slowest of them
+    jitter: float = 0.0  # standard deviation of a step's time over its mean
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -36,7 +37,7 @@ class Profile:
     def from_json(cls, told: Mapping[str, Any]) -> "Profile":
         layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
         samples, rest = tuple(told["samples"]), tuple(told["rest"])
-        return cls(told["ranks"], samples, layers, rest, told["update"], told["copy"], told["waiting"])
+        return cls(told["ranks"], samples, layers, rest, told["update"], told["copy"], told["waiting"], told["jitter"])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ processes at once, pinned as the ranks will be, that do not exchange anything.
 
 import hashlib
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -139,7 +140,8 @@ def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[Sequen
     update, copy = (
         round(slower[-1] * statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy")
     )
-    return Profile(len(ranks), first.samples, layers, rest, update, copy, slower[-1])
+    jitter = statistics.median(_jitter([sum(step) for step in each[-1]]) for each in steps)
+    return Profile(len(ranks), first.samples, layers, rest, update, copy, slower[-1], jitter)
 
 
 def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:
@@ -151,6 +153,11 @@ def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:
     slowest = [sum(max(stretch) for stretch in zip(*step, strict=True)) for step in together]
     middle = statistics.mean(statistics.median(sum(step) for step in each) for each in steps)
     return float(statistics.median(slowest) / middle)
+
+
+def _jitter(steps: Sequence[int]) -> float:
+    """How much the steps of a process vary: of logarithms, so that one long step among few does not decide."""
+    return statistics.pstdev([math.log(step) for step in steps])
 
 
 def main(folder: Path, rank: int) -> None:

@@ -137,7 +137,10 @@ class Crew:
             yield from self._compute(worker, sizes[worker])
             yield self.cores.work(self.pace.publish)
             if self._is_last(batch):
-                self.events.start(self._sum(batch))
+                if self.pace.reduce:
+                    self.events.start(self._sum(batch))
+                else:  # each adds up what others have published: the last one finds all of it
+                    self._completed(batch)
         yield self._until_ready(len(self.parts), 0)
         yield self.cores.work((self.version - applied) * self.pace.apply)
 

@@ -24,7 +24,6 @@ from manyhands.runs.simulated import Simulator
 from manyhands.simulate.pace import Pace, all_reduce, between
 
 FLOAT = 4  # bytes
-MOST_RANKS = 8  # that are started to time their sum, where there are fewer cores
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,6 @@ class Wanted:
     def in_step(self) -> bool:
         """Whether all workers add up their gradients in each step, and there is no server."""
         return self.plan.axes[0].name == "data" and self.plan.consistency != "stale"
-
-    @property
-    def waits(self) -> bool:
-        """Whether the slowest worker of each step is waited for."""
-        return self.in_step or (self.servers > 0 and self.plan.consistency in (None, "sync"))
 
     def of(self, compute: Mapping[int, int], **times: Any) -> Pace:
         fault, seed = self.config.fault.read(), self.config.train.seed
@@ -118,11 +112,12 @@ def _measured(wanted: Wanted) -> tuple[Plan, Pace]:
     say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''}")
     taken = profiles(config, plans, [most], computer)
     profile, chosen = min(zip(taken, plans, strict=True), key=lambda each: _whole(each[0]))
-    whole = _whole(profile) / (1.0 if wanted.waits else profile.waiting)
+    whole = _whole(profile) / profile.waiting  # who waits for whom is for the virtual clock, too
     compute = {size: round(whole * size / most) for size in wanted.sizes}
     bound = plan.with_defaults(**{name: getattr(chosen, name) for name in ("precision", "layout", "kernels")})
     update = profile.update
     times: dict[str, Any] = {"update": update, "apply": update, "add": profile.copy, "cores": cores, "overlap": False}
+    times["jitter"] = profile.jitter
     size = FLOAT * fuse(graph_of(config)).parameters
     backend = plan.backend or "shm"
     if plan.is_conducted:
@@ -134,7 +129,8 @@ def _measured(wanted: Wanted) -> tuple[Plan, Pace]:
         # Every worker puts its gradient where all can read it, and adds up all of them by itself.
         times |= {"publish": profile.copy, "apply": update + wanted.workers * profile.copy}
     elif wanted.workers > 1:
-        started = min(wanted.workers, max(cores, MOST_RANKS))
+        # Of more ranks than cores the slower ones' turns would be in the sum, which the virtual clock counts by itself.
+        started = min(wanted.workers, max(cores, 2))
         summed = 1e9 * known_links(backend, started, computer).gradients.seconds(size) * wanted.workers / started
         shared = backend == "shm" and plan.axes[0].name == "data"  # each updates its part of the weights
         times |= {"reduce": round(summed) + profile.copy, "apply": update // (wanted.workers if shared else 1)}
