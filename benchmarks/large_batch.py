@@ -2,14 +2,15 @@
 
 usage: large_batch.py step [--repeats R]
        large_batch.py table [--cells FILE] [--device D] [--epochs E] [--seeds S] [--sizes 64,256,…] [--target 0.98]
-                            [--samples N] [--recipes momentum;lars;…]
+                            [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy]
 
 step: one update of all weights against torch's SGD with momentum and AdamW, each in its fastest implementation, in
 turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen by the
 validation part of seed 0 from five: the scaling rule's, a quarter and four times of it, then half and twice the best of
 these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
 is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
-again. (MANYHANDS_DATA must hold mnist.)
+again. --rates-of takes the rates that were chosen on another device, by the lines of FILE; --accuracy leaves out the
+trainings at the rate that is soonest at the target. (MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,8 +233,10 @@ def chosen(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int) -> 
     return [nearest, max(results, key=lambda rate: float(results[rate]["val_accuracy"]))]
 
 
-def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, seeds: int) -> Result:
-    soonest, best = chosen(cells, make, recipe, batch)
+def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, told: argparse.Namespace) -> Result:
+    seeds = told.seeds
+    soonest, best = chosen(cells, partial(make, device=told.rates_of or told.device), recipe, batch)
+    soonest = best if told.accuracy else soonest
     soon = [cells(make(recipe=recipe, batch=batch, lr=soonest, seed=seed)) for seed in range(seeds)]
     ends = [cells(make(recipe=recipe, batch=batch, lr=best, seed=seed)) for seed in range(seeds)]
     came = [each for each in soon if "steps_to_target" in each]
@@ -252,9 +256,10 @@ def table(told: argparse.Namespace) -> Iterator[str]:
     cells = Cells(told.cells)
 
     def make(**own: Any) -> Cell:
-        return Cell(epochs=told.epochs, device=told.device, target=told.target, samples=told.samples, **own)
+        same = {"epochs": told.epochs, "device": told.device, "target": told.target, "samples": told.samples}
+        return Cell(**{**same, **own})
 
-    rows = [row(cells, make, recipe, batch, told.seeds) for recipe in told.recipes for batch in told.sizes]
+    rows = [row(cells, make, recipe, batch, told) for recipe in told.recipes for batch in told.sizes]
     goal = f"{100 * told.target:g} %"
     title = f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part"
     yield from heading(title, told.seeds, interleaved=False)
@@ -313,6 +318,8 @@ def main() -> None:
     trains.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(SIZES))
     trains.add_argument("--target", type=float, default=0.98)
     trains.add_argument("--samples", type=int)
+    trains.add_argument("--rates-of", choices=("cpu", "cuda"))
+    trains.add_argument("--accuracy", action="store_true")
     trains.add_argument("--recipes", type=lambda text: text.split(";"), default=list(RECIPES))
     for each in (step, trains):
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
