@@ -30,7 +30,7 @@ from manyhands.errors import RankError
 
 LINE = 64  # bytes of a cache line: flags that share one slow each other down
 BUFFER, BUFFERS = 1 << 20, 3  # bytes, few enough to stay in the caches; of each rank
-SLOT, SLOTS = 256 << 10, 4  # bytes of a message's piece; pieces that wait in a box
+SLOT, SLOTS = 256 << 10, 16  # bytes of a message's piece; pieces that wait in a box while who sent them computes
 
 
 class Arena:
