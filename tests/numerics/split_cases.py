@@ -85,7 +85,8 @@ def job_of(model: str, how: str, options: str, team: Team, **changes: object) ->
     config, dataset = ordered(model, **changes)
     word, _, rest = how.partition(":")
     axes = f"data:{team.world}" if word in ("random", "splits") else how
-    plan = parse(f"{axes},device=cpu,{options},{REST}")
+    others = REST.replace("layout=contiguous,", "") if "layout=" in options else REST
+    plan = parse(f"{axes},device=cpu,{options},{others}")
     if word == "random":
         plan = drawn(plan, graph_of(model), int(rest))
     if word == "splits":
@@ -104,6 +105,17 @@ def same_as_one_device(
 ) -> None:
     """Parameters and buffers within the limit of one device's."""
     job = trained(job_of(model, how, f"backend={backend},precision={precision}", Team(rank, world), **changes))
+    compare(job, alone(model, precision, **changes), LIMIT[precision])
+
+
+def channels_last_same_as_one_device(
+    backend: str, rank: int, world: int, model: str, precision: str, how: str, changes: dict[str, object]
+) -> None:
+    """What goes from rank to rank has its channels last, too; one device's have them first."""
+    options = f"backend={backend},precision={precision},layout=channels_last"
+    job = trained(job_of(model, how, options, Team(rank, world), **changes))
+    assert isinstance(job.trainee.exchange, Hybrid)
+    assert job.trainee.exchange.post.channels_last
     compare(job, alone(model, precision, **changes), LIMIT[precision])
 
 

@@ -17,6 +17,7 @@ from numerics.split_cases import MODELS, graph_of
 from rank_pool import Pool
 
 CASE = "numerics.split_cases:same_as_one_device"
+LAST = "numerics.split_cases:channels_last_same_as_one_device"
 LAYERS = "numerics.layer_cases:same_as_one_device"
 PRESETS = {"tensor:2": 2, "tensor:3": 3, "owt:2": 2, "owt:4": 4, "pipeline:2": 2, "pipeline:3": 3, "data:2,tensor:2": 4}
 LONG = {"data:2": 2, "data:3": 3, "data:4": 4, "tensor:4": 4, "owt:3": 3, "pipeline:4": 4}
@@ -41,6 +42,17 @@ SOME = ("tensor:3", "pipeline:2", "data:2,tensor:2")
 )
 def test_presets(pools: Any, model: str, plan: str, world: int) -> None:
     pools("gloo").run(CASE, "gloo", world, model, "fp64", plan, {})
+
+
+@pytest.mark.parametrize("model", ["convnet", pytest.param("alexnet", marks=pytest.mark.long), "resnet18"])
+@pytest.mark.parametrize(
+    ("plan", "world"),
+    [("tensor:3", 3), ("owt:2", 2), ("pipeline:2,microbatches=3,recompute=on", 2), ("data:2,tensor:2", 4)],
+)
+def test_images_whose_channels_are_last(pools: Any, model: str, plan: str, world: int) -> None:
+    changes = {"train__accumulate": 3} if "microbatches" in plan and model != "convnet" else {}
+    words = plan.replace("microbatches=3,", "") if changes else plan
+    pools("gloo").run(LAST, "gloo", world, model, "fp64", words, changes)
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,9 @@ def keep_memory() -> bool:
     """Tell glibc to keep freed memory instead of returning it to the kernel; False where there is no glibc.
 
     By default every activation above 128 KiB is mapped, faulted in page by page and unmapped again at each
-    step. Kept, the MNIST convnet at batch 256 trains 1.4 times as fast on 2 cores (benchmarks/results). All threads have
-    one arena: in others what is kept ends at 64 MiB; interleaved passes of AlexNet, which are threads, took 1.4 times
-    as long with arenas of their own.
+    step. Kept, the MNIST convnet at batch 256 trains 1.4 times as fast on 2 cores (benchmarks/results). All
+    threads have one arena, since others keep no more than 64 MiB: interleaved passes of AlexNet, which are
+    threads, took 1.4 times as long with arenas of their own.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
