@@ -173,7 +173,7 @@ def test_any_order_in_memory(kind: type[Trusting], fused: bool) -> None:
         own = parameters(laid_out)
         optimizer = kind(own, lr=0.1, fused=fused)  # type: ignore[call-arg]
         for (gradient,) in steps:
-            own[0].grad = gradient
+            own[0].grad = gradient.clone()  # fused LAMB uses it up
             optimizer.step()
         ends.append(own[0].detach())
     for end in ends[1:]:

@@ -51,8 +51,8 @@ class Hybrid(Alone):
         team: Team,
     ) -> None:
         # Ranks are seeded apart; those that have the same must draw the same.
-        seed, last = team.told(torch.initial_seed()), _channels_are_last(model)
-        self.team, self.post = team, Post(team.rank, seed, channels_last=last)
+        seed = team.told(torch.initial_seed())
+        self.team, self.post = team, Post(team.rank, seed, channels_last=_channels_are_last(model))
         self.pipeline, self.later = pipeline, Later()
         self._take_place()
         modules = dict(model.named_modules())

@@ -20,7 +20,10 @@ from manyhands.optim.trust import Group, Slot, Trusting, ratio, squares_of
 
 
 class LAMB(Trusting):
-    """As torch's optimizers are; a rate that is a tensor, and the counts of steps, are read where they are."""
+    """As torch's optimizers are; a rate that is a tensor, and the counts of steps, are read where they are.
+
+    Where it is fused, what changes a layer takes the place of its gradient, which is used up.
+    """
 
     def __init__(
         self,
@@ -60,16 +63,14 @@ class LAMB(Trusting):
         return torch.stack([squares_of([slot[0] for slot in slots]), squares_of(updates)]), updates
 
     def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
-        weights, decay, rate = [slot[0] for slot in slots], how["weight_decay"], how["lr"]
+        weights, rate = [slot[0] for slot in slots], how["lr"]
         if how["fused"]:
             from manyhands.optim import passes
 
             if ratios is None:
-                decay = 0.0
-                _learn(how, slots, decay)
+                _learn(how, slots, 0.0)
             rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()
-            numbers = [(*each, decay, own) for each, own in zip(_scales(how, slots), rates, strict=True)]
-            passes.over(passes.lamb, [slot[:4] for slot in slots], numbers)
+            passes.over(passes.lamb, [slot[:2] for slot in slots], [(each,) for each in rates])
             increment_version(weights)
             return
         updates = _updates(how, slots, 0.0) if ratios is None else updates
@@ -78,7 +79,7 @@ class LAMB(Trusting):
 
 
 def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
-    """Let m and v learn; the squares of w and of r + λ w."""
+    """Let m and v learn, and gradients become r + λ w; the squares of w and of that."""
     from manyhands.optim import passes
 
     numbers = [(*each, decay) for each in _numbers(how, slots)]
@@ -86,18 +87,15 @@ def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
 
 
 def _numbers(how: Group, slots: Sequence[Slot]) -> list[tuple[float, ...]]:
-    """Count a step; what its m and v are kept by, and r is made with."""
-    if slots:
-        torch._foreach_add_([slot[-1] for slot in slots], 1)
+    """Count a step; what its m and v are kept by, what m is multiplied by, and what is added to √v, for r to be their
+    ratio."""
+    if not slots:
+        return []
+    torch._foreach_add_([slot[-1] for slot in slots], 1)
+    counts = torch.stack([slot[-1] for slot in slots]).tolist()
     betas = [number for beta in how["betas"] for number in (beta, 1 - beta)]
-    return [(*betas, *each) for each in _scales(how, slots)]
-
-
-def _scales(how: Group, slots: Sequence[Slot]) -> list[tuple[float, float]]:
-    """What m is multiplied by, and what is added to √v, for r to be their ratio."""
-    counts = torch.stack([slot[-1] for slot in slots]).tolist() if slots else []
     made = {count: [1 - beta**count for beta in how["betas"]] for count in set(counts)}
-    known = {count: (math.sqrt(v) / m, math.sqrt(v) * how["eps"]) for count, (m, v) in made.items()}
+    known = {count: (*betas, math.sqrt(v) / m, math.sqrt(v) * how["eps"]) for count, (m, v) in made.items()}
     return [known[count] for count in counts]
 
 

@@ -109,7 +109,10 @@ def _lars(w: Array, g: Array, v: Array, at: Array, momentum: Any, rate: Any, dec
 
 @_inner
 def _moments(w: Array, g: Array, m: Array, v: Array, at: Array, numbers: Array) -> tuple[float, float]:
-    """Let m and v learn; the squares of w, and of r + λ w."""
+    """Let m and v learn, and put r + λ w in the gradient's place; the squares of w, and of that.
+
+    To make it a second time, which takes a root and a quotient, costs more than to read it.
+    """
     keep1, add1, keep2, add2, times, eps, decay = numbers[:7]
     first, second = 0.0, 0.0
     for start in range(0, w.size, PAGE):
@@ -124,6 +127,7 @@ def _moments(w: Array, g: Array, m: Array, v: Array, at: Array, numbers: Array) 
             p[i] = mean
             q[i] = variance
             u = times * mean / (np.sqrt(variance) + eps) + decay * x[i]
+            y[i] = u
             a += x[i] * x[i]
             b += u * u
         first += float(a)
@@ -132,14 +136,14 @@ def _moments(w: Array, g: Array, m: Array, v: Array, at: Array, numbers: Array) 
 
 
 @_inner
-def _lamb(w: Array, m: Array, v: Array, at: Array, times: Any, eps: Any, decay: Any, rate: Any) -> None:
+def _lamb(w: Array, u: Array, at: Array, rate: Any) -> None:
     for start in range(0, w.size, PAGE):
         end = start + PAGE
-        for each in (0, 2, 3):
+        for each in range(2):
             _fetch(at[each] + end * w.itemsize)
-        x, p, q = w[start:end], m[start:end], v[start:end]
+        x, y = w[start:end], u[start:end]
         for i in range(x.size):
-            x[i] -= rate * (times * p[i] / (np.sqrt(q[i]) + eps) + decay * x[i])
+            x[i] -= rate * y[i]
 
 
 # Passes over many: each takes the addresses and sizes of the arrays of each layer, numbers for each, a place to tell
@@ -187,8 +191,7 @@ def lamb(at: Array, sizes: Array, numbers: Array, told: Array, own: Array) -> No
     for row in range(sizes.size):
         own[:] = numbers[row]
         a, n = at[row], sizes[row]
-        w, m, v = _row(a[0], n, own), _row(a[2], n, own), _row(a[3], n, own)
-        _lamb(w, m, v, a, own[0], own[1], own[2], own[3])
+        _lamb(_row(a[0], n, own), _row(a[1], n, own), a, own[0])
 
 
 @_entry
@@ -201,7 +204,7 @@ def lamb_whole(at: Array, sizes: Array, numbers: Array, told: Array, own: Array)
         rate, trusted = numbers[row, 7:]
         if trusted:
             own[7] = rate * _ratio(np.sqrt(first), np.sqrt(second))
-        _lamb(w, m, v, a, own[4], own[5], own[6], own[7])
+        _lamb(w, g, a, own[7])
 
 
 def over(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> Tensor:
