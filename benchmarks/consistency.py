@@ -1,9 +1,11 @@
 """Makes benchmarks/results/consistency.md: how far workers run ahead, and what a slow one costs under each plan.
 
 usage: consistency.py bound | speed  [--repeats R] [--steps S] [--epochs E] [--batch 128] [--fault slow_rank=1:3x]
+                                 [--over gloo,server]
        (speed: MANYHANDS_DATA must hold mnist)
 
-bound: 4 workers, steps that are slow at random, on every backend and for several bounds: the staleness of each step.
+bound: 4 workers, steps that are slow at random, on every backend, over a server, and for several bounds: the staleness of
+each step.
 speed: one of 4 workers 3 times slower for good, then one step in ten 10 times slower, under each plan in turn: samples
 a second, the accuracy after equally many samples, and the seconds of training after which a validation first saw 98 %.
 Every training is a process of its own; ratios are those of the same turn.
@@ -51,16 +53,17 @@ def bound(options: argparse.Namespace) -> Iterator[str]:
     steps = options.steps or 10_000
     settings = ("--batch-size", 32, "--epochs", steps, "--set", f"train.max_steps={steps}", "--set", "data.size=4000")
     yield from heading(f"{WORKERS} workers, {steps:,} steps each, {FAULTS[1]}: staleness seen", 1, interleaved=False)
-    yield "| backend | bound | steps seen | mean | most | steps by staleness |\n| --- | --- | --- | --- | --- | --- |"
-    for backend in ("gloo", "shm", "mpi"):
+    yield "| over | bound | steps seen | mean | most | steps by staleness |\n| --- | --- | --- | --- | --- | --- |"
+    for over in options.over.split(","):
+        axis = f"server:{WORKERS}+1" if over == "server" else f"data:{WORKERS},backend={over}"
         for most in (0, 1, STALENESS):
-            plan = f"data:{WORKERS},consistency=stale,staleness={most},backend={backend}"
+            plan = f"{axis},consistency=stale,staleness={most}"
             seen = train("mlp", "synthetic:1x4x4,3", plan, FAULTS[1], *settings)["staleness"]
             if seen["max"] > most:
                 sys.exit(f"{plan}: a step lacked {seen['max']} updates")
             counts = seen["histogram"]
             shown = ", ".join(f"{late}: {number:,}" for late, number in counts.items())
-            yield f"| {backend} | {most} | {sum(counts.values()):,} | {seen['mean']:.2f} | {seen['max']} | {shown} |"
+            yield f"| {over} | {most} | {sum(counts.values()):,} | {seen['mean']:.2f} | {seen['max']} | {shown} |"
     yield ""
 
 
@@ -105,6 +108,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument(
+        "--over", default="gloo,shm,mpi,server", help="of bound: backends without a server, and a server"
+    )
     parser.add_argument("--fault", action="append", help="of speed, instead of both")
     options = parser.parse_args()
     for line in PARTS[options.part](options):

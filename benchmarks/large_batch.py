@@ -86,7 +86,8 @@ def updater(name: str, sizes: Sequence[torch.Size], device: str) -> Callable[[],
     parameters = [nn.Parameter(torch.randn(each, generator=generator).to(device)) for each in sizes]
     for each in parameters:
         each.grad = torch.randn(each.shape, generator=generator).to(device)
-    optimizer = build(parameters, OptimOptions(name=name, weight_decay=1e-4), 1e-4, best=True, device=device)
+    options = OptimOptions(name=name, weight_decay=1e-4)
+    optimizer = build(parameters, options, 1e-4, best=True, device=device, alone=True)
 
     def step() -> float:
         begun = time.perf_counter()

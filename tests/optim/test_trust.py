@@ -196,6 +196,32 @@ def test_a_loaded_state_may_lie_otherwise(kind: type[Trusting]) -> None:
     torch.testing.assert_close(turned[0], plain[0], rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("shared", [trust.SHARED, 1])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_known_of_weights_that_nobody_else_writes_is_the_same_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, threads: int, shared: int
+) -> None:
+    """And what autograd sees changed is not known."""
+    monkeypatch.setattr(trust, "SHARED", shared)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    sizes = [(1, 1), (3, 7), (2, passes.PAGE), (5, passes.PAGE + 3), (64, 2 * passes.PAGE + 1)]
+    ends = []
+    for alone in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        own = [nn.Parameter(torch.randn(size, generator=generator)) for size in sizes]
+        optimizer = LARS(own, lr=0.1, weight_decay=1e-4, fused=True)
+        optimizer.alone = alone
+        for step in range(6):
+            stepped(own, optimizer, [[torch.randn(size, generator=generator).numpy() for size in sizes]])
+            assert all((optimizer._known(each) is not None) == alone for each in own)
+            if step == 3:
+                with torch.no_grad():
+                    own[1].mul_(2)
+                assert optimizer._known(own[1]) is None
+        ends.append([each.detach() for each in own])
+    assert all(torch.equal(*pair) for pair in zip(*ends, strict=True))
+
+
 def test_the_size_of_a_gradient_does_not_matter() -> None:
     """What a trust ratio is for: a layer moves by a share of its own norm."""
     for times in (1e-3, 1.0, 1e3):

@@ -48,12 +48,12 @@ class LAMB(Trusting):
         found: Tensor = ratio(weights, updates)
         return found
 
-    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> None:
+    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> Tensor:
         from manyhands.optim import passes  # numba comes in here
 
         rate, decay, numbers = float(how["lr"]), how["weight_decay"], _numbers(how, slots)
         given = [(*own, on * decay, rate, on) for own, on in zip(numbers, trusted, strict=True)]
-        passes.each(passes.lamb_whole, [slot[:4] for slot in slots], given)
+        return passes.each(passes.lamb_whole, [slot[:4] for slot in slots], given)
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         decay = how["weight_decay"]

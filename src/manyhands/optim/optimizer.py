@@ -11,6 +11,7 @@ from manyhands.optim.lamb import LAMB
 from manyhands.optim.lars import LARS
 from manyhands.optim.options import OPTIMIZERS, TRUSTING, WITH_MOMENTUM
 from manyhands.optim.options import OptimOptions as OptimOptions
+from manyhands.optim.trust import Trusting
 
 NAMES = OPTIMIZERS
 
@@ -67,6 +68,7 @@ def build(
     captured: bool = False,
     compiled: bool = False,
     sharded: bool = False,
+    alone: bool = False,
 ) -> torch.optim.Optimizer:
     """The optimizer that the options name, over these parameters, at the base rate `lr`.
 
@@ -76,6 +78,7 @@ def build(
     the state, so take a few before the capture. compiled=True: the step will be compiled, so leave the fusing
     to the compiler: torch's fused kernel spreads a tensor over few blocks (56 us of the convnet's 269 us
     at batch 64 on an H200). sharded=True: the parameters are DTensors, for which torch has no fused SGD.
+    alone=True: nothing but its steps writes the weights, unless autograd sees it.
     """
     if captured and not can_capture(options.name):
         allowed = ", ".join(name for name in NAMES if can_capture(name))
@@ -100,7 +103,10 @@ def build(
         keywords["lr"] = torch.tensor(lr, dtype=torch.float32, device=device)
         if capturable and options.name not in TRUSTING:  # which always are
             keywords["capturable"] = True
-    return _CLASSES[options.name](parameters, **keywords)
+    made = _CLASSES[options.name](parameters, **keywords)
+    if isinstance(made, Trusting):
+        made.alone = alone
+    return made
 
 
 def _is_narrow(parameters: Iterable[Any]) -> bool:

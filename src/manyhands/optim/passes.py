@@ -78,24 +78,32 @@ def _row(address: int, size: int, like: Array) -> Array:
 
 
 @_inner
-def _squares(w: Array, g: Array, at: Array) -> tuple[float, float]:
+def _page(x: Array) -> float:
+    """The squares of a page, in the same order wherever they are asked for."""
+    a = np.float32(0)
+    for i in range(x.size):
+        a += x[i] * x[i]
+    return float(a)
+
+
+@_inner
+def _squares(w: Array, g: Array, at: Array, known: Any) -> tuple[float, float]:
+    """Of both, or of g alone."""
     first, second = 0.0, 0.0
     for start in range(0, w.size, PAGE):
         end = start + PAGE
-        for each in range(2):
-            _fetch(at[each] + end * w.itemsize)
-        x, y = w[start:end], g[start:end]
-        a, b = np.float32(0), np.float32(0)
-        for i in range(x.size):
-            a += x[i] * x[i]
-            b += y[i] * y[i]
-        first += float(a)
-        second += float(b)
+        _fetch(at[1] + end * w.itemsize)
+        if not known:
+            _fetch(at[0] + end * w.itemsize)
+            first += _page(w[start:end])
+        second += _page(g[start:end])
     return first, second
 
 
 @_inner
-def _lars(w: Array, g: Array, v: Array, at: Array, momentum: Any, rate: Any, decay: Any) -> None:
+def _lars(w: Array, g: Array, v: Array, at: Array, momentum: Any, rate: Any, decay: Any) -> float:
+    """The squares of what w becomes, while it is in the cache."""
+    squares = 0.0
     for start in range(0, w.size, PAGE):
         end = start + PAGE
         for each in range(3):
@@ -105,6 +113,8 @@ def _lars(w: Array, g: Array, v: Array, at: Array, momentum: Any, rate: Any, dec
             speed = momentum * z[i] + rate * (y[i] + decay * x[i])
             z[i] = speed
             x[i] -= speed
+        squares += _page(x)
+    return squares
 
 
 @_inner
@@ -154,7 +164,7 @@ def _lamb(w: Array, u: Array, at: Array, rate: Any) -> None:
 def squares(at: Array, sizes: Array, numbers: Array, told: Array, own: Array) -> None:
     for row in range(sizes.size):
         a, n = at[row], sizes[row]
-        told[row] = _squares(_row(a[0], n, own), _row(a[1], n, own), a)
+        told[row] = _squares(_row(a[0], n, own), _row(a[1], n, own), a, numbers[row, 0])
 
 
 @_entry
@@ -162,7 +172,7 @@ def lars(at: Array, sizes: Array, numbers: Array, told: Array, own: Array) -> No
     for row in range(sizes.size):
         own[:] = numbers[row]
         a, n = at[row], sizes[row]
-        _lars(_row(a[0], n, own), _row(a[1], n, own), _row(a[2], n, own), a, own[0], own[1], own[2])
+        told[row, 0] = _lars(_row(a[0], n, own), _row(a[1], n, own), _row(a[2], n, own), a, own[0], own[1], own[2])
 
 
 @_entry
@@ -171,11 +181,12 @@ def lars_whole(at: Array, sizes: Array, numbers: Array, told: Array, own: Array)
         own[:] = numbers[row]
         a, n = at[row], sizes[row]
         w, g, v = _row(a[0], n, own), _row(a[1], n, own), _row(a[2], n, own)
-        _, rate, decay, trusted = numbers[row]
+        _, rate, decay, trusted, known, before = numbers[row]
         if trusted:
-            first, second = _squares(w, g, a)
-            own[1] = rate * _ratio(np.sqrt(first), np.sqrt(second) + decay * np.sqrt(first))
-        _lars(w, g, v, a, own[0], own[1], own[2])
+            first, second = _squares(w, g, a, known)
+            norm = np.sqrt(before if known else first)
+            own[1] = rate * _ratio(norm, np.sqrt(second) + decay * norm)
+        told[row, 0] = _lars(w, g, v, a, own[0], own[1], own[2])
 
 
 @_entry
@@ -221,8 +232,8 @@ def over(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Seq
     return torch.from_numpy(sum(_spread(work, range(threads))))
 
 
-def each(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> None:
-    """A pass in which a layer is done by one thread, the largest first."""
+def each(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> Tensor:
+    """A pass in which a layer is done by one thread, the largest first; gives the two sums of each."""
     kind, at, sizes, given = _arrays(rows, numbers)
     threads = torch.get_num_threads()
     shares: list[list[int]] = [[] for _ in range(threads)]
@@ -231,7 +242,12 @@ def each(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Seq
         least = taken.index(min(taken))
         shares[least].append(row)
         taken[least] += int(sizes[row])
-    _spread(lambda share: _run(kernel, at[share], sizes[share], given[share], kind), [each for each in shares if each])
+    shares = [each for each in shares if each]
+    told = _spread(lambda share: _run(kernel, at[share], sizes[share], given[share], kind), shares)
+    found = np.zeros((len(rows), 2))
+    for share, sums in zip(shares, told, strict=True):
+        found[share] = sums
+    return torch.from_numpy(found)
 
 
 def _arrays(rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> tuple[Any, Array, Array, Array]:

@@ -41,6 +41,7 @@ class Trusting(torch.optim.Optimizer):
     """What LARS and LAMB have in common; each group has `lr`, `weight_decay` and `fused` (optim.passes, on the CPU)."""
 
     parts: Parts | None = None
+    alone = False  # whether nobody else writes the weights, so that what was known of them after a step still holds
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -74,8 +75,9 @@ class Trusting(torch.optim.Optimizer):
         """Measure and update each layer before the next, while it is in the cache; by one thread each."""
         slots = self._slots(how, parameters)
         if slots:
-            self._pass(how, slots, [each.dim() > 1 for each in parameters])
+            squares = self._pass(how, slots, [each.dim() > 1 for each in parameters])
             increment_version([slot[0] for slot in slots])
+            self._note(slots, squares)
 
     def _together(self, parameters: list[Tensor]) -> Iterable[list[Tensor]]:
         """Layers that are measured, and then updated, at a time."""
@@ -103,9 +105,12 @@ class Trusting(torch.optim.Optimizer):
         """The state of a parameter."""
         raise NotImplementedError
 
-    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> None:
-        """A whole step, layer by layer, of which some have a ratio and a decay."""
+    def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> Tensor:
+        """A whole step, layer by layer, of which some have a ratio and a decay; tells sums of each."""
         raise NotImplementedError
+
+    def _note(self, slots: Sequence[Slot], told: Tensor) -> None:
+        """Remember what a pass has told of the weights that it wrote."""
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         """Two rows of sums of squares, a column a layer: of its weights, and of what changes it; and that, if kept."""

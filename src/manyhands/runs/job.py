@@ -93,6 +93,7 @@ def assemble(
         captured=plan.capture == "on",
         compiled=compiles_update(plan),
         sharded=plan.shard == "full" and plan.has_ranks,
+        alone=not plan.has_ranks,
     )
     # Ranks that have other layers than each other see the same batch.
     feed_of = partial(make_feed, config, plan, dataset.schema, team if layers is None else Team())
