@@ -4,7 +4,7 @@ usage: consistency.py bound | speed  [--repeats R] [--steps S] [--epochs E] [--b
                                  [--over gloo,server]
        (speed: MANYHANDS_DATA must hold mnist)
 
-bound: 4 workers, steps that are slow at random, on every backend, over a server, for several bounds: how stale steps are.
+bound: 4 workers, steps that are slow at random, on every backend and over a server, for several bounds: staleness seen.
 speed: one of 4 workers 3 times slower for good, then one step in ten 10 times slower, under each plan in turn: samples
 a second, the accuracy after equally many samples, and the seconds of training after which a validation first saw 98 %.
 Every training is a process of its own; ratios are those of the same turn.
