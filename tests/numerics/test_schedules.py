@@ -43,7 +43,9 @@ def test_other_backends(pools: Any, schedule: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("recompute", [pytest.param("off", marks=pytest.mark.long), "on"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    "schedule", [pytest.param(each, marks=[pytest.mark.long] * (each in ("gpipe", "zerobubble"))) for each in SCHEDULES]
+)
 @pytest.mark.parametrize("model", ["resnet18", pytest.param("alexnet", marks=pytest.mark.long)])
 def test_batch_norms_and_shortcuts(pools: Any, model: str, schedule: str, recompute: str) -> None:
     """A batch norm sees micro-batches as one device that accumulates sees them, and averages them once."""

@@ -44,7 +44,9 @@ def test_presets(pools: Any, model: str, plan: str, world: int) -> None:
     pools("gloo").run(CASE, "gloo", world, model, "fp64", plan, {})
 
 
-@pytest.mark.parametrize("model", ["convnet", pytest.param("alexnet", marks=pytest.mark.long), "resnet18"])
+@pytest.mark.parametrize(
+    "model", ["convnet", *(pytest.param(each, marks=pytest.mark.long) for each in ("alexnet", "resnet18"))]
+)
 @pytest.mark.parametrize(
     ("plan", "world"),
     [("tensor:3", 3), ("owt:2", 2), ("pipeline:2,microbatches=3,recompute=on", 2), ("data:2,tensor:2", 4)],
