@@ -7,8 +7,7 @@ time lies on the line from one to the other; outside, on the line through the ne
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from math import log2
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from manyhands.graph.graph import Layer
@@ -30,9 +29,6 @@ class Profile:
     copy: int = 0  # of all gradients to where they are added up
     waiting: float = 1.0  # how much longer all this is, since ranks wait in each step for the slowest of them
     jitter: float = 0.0  # standard deviation of a step's time over its mean
-    halves: Mapping[str, float] = field(
-        default_factory=dict
-    )  # how many times half its time half a layer's outputs take
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -41,7 +37,7 @@ class Profile:
     def from_json(cls, told: Mapping[str, Any]) -> "Profile":
         layers = {name: tuple((one, two) for one, two in pairs) for name, pairs in told["layers"].items()}
         samples, rest = tuple(told["samples"]), tuple(told["rest"])
-        names = ("update", "copy", "waiting", "jitter", "halves")
+        names = ("update", "copy", "waiting", "jitter")
         return cls(told["ranks"], samples, layers, rest, *(told[name] for name in names))
 
 
@@ -61,9 +57,8 @@ class Measured:
         forward = backward = 0.0
         for each in layer.members or (layer,):
             if pairs := self.profile.layers.get(each.name):
-                more = self.profile.halves.get(each.name, 1.0) ** log2(parameter)
-                forward += more * self._at(samples, [pair[0] for pair in pairs])
-                backward += more * self._at(samples, [pair[1] for pair in pairs])
+                forward += self._at(samples, [pair[0] for pair in pairs])
+                backward += self._at(samples, [pair[1] for pair in pairs])
             if each.kind == "loss":
                 forward += self._at(samples, self.profile.rest)
         pieces = parameter * reduction

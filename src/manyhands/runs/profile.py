@@ -141,8 +141,7 @@ def _together(ranks: Sequence[Profile], steps: Sequence[Sequence[Sequence[Sequen
         round(slower[-1] * statistics.mean(getattr(each, name) for each in ranks)) for name in ("update", "copy")
     )
     jitter = statistics.median(_jitter([sum(step) for step in each[-1]]) for each in steps)
-    halves = {name: statistics.mean(each.halves[name] for each in ranks) for name in first.halves}
-    return Profile(len(ranks), first.samples, layers, rest, update, copy, slower[-1], jitter, halves)
+    return Profile(len(ranks), first.samples, layers, rest, update, copy, slower[-1], jitter)
 
 
 def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:

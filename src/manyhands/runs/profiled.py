@@ -11,9 +11,8 @@ from itertools import count
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
@@ -22,14 +21,12 @@ from manyhands.data.load import load
 from manyhands.engine.layers import Notes, Passes, passes
 from manyhands.plan.plan import Plan
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.job import assemble, build_model
-from manyhands.runs.layers import graph_of
+from manyhands.runs.job import assemble
 from manyhands.runs.profile import alone, waits_in_norms
 
 LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
 WARM = 2
-HALVED = 4  # passes through a layer and through half of it
 
 Stretches = list[int]  # of a step, at whose ends ranks wait for each other
 Steps = tuple[Passes, int, int, int, list[Stretches]]  # layers, the rest, the update, copying gradients; each step
@@ -50,10 +47,7 @@ def take(
             found.append(timed(config, plan, dataset, samples))
         layers = {name: tuple(each[0][name] for each in found) for name in found[0][0]}
         rest, update, copy = tuple(each[1] for each in found), found[-1][2], found[-1][3]
-        meet(f"{number}-halves")
-        parts = halves(config, plan, dataset, sizes[0]) if plan.cuts_layers else {}
-        profile = Profile(1, tuple(sizes), layers, rest, update, copy, halves=parts)
-        taken.append((profile, [each[4] for each in found]))
+        taken.append((Profile(1, tuple(sizes), layers, rest, update, copy), [each[4] for each in found]))
     return taken
 
 
@@ -88,43 +82,6 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     }
     rest, update, copy, stretched = list(zip(*steps, strict=True))[1:]
     return middle, median(rest), median(update), median(copy), list(stretched)
-
-
-def halves(config: Config, plan: Plan, dataset: Dataset, samples: int) -> dict[str, float]:
-    """Of layers that may be split by their outputs: how many times half of its time a half takes."""
-    model, kind = build_model(config, dataset.schema), torch.bfloat16 if plan.precision == "bf16" else torch.float32
-    if plan.layout == "channels_last":
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    modules, found = dict(model.to(kind).named_modules()), {}
-    for layer in graph_of(config).layers:
-        module = modules.get(layer.name)
-        if not isinstance(module, (nn.Linear, _ConvNd)) or layer.groups > 1 or len(module.weight) < 2:
-            continue
-        given, weight = torch.randn(samples, *layer.inputs[0][1:]).to(kind), module.weight.detach()
-        if given.dim() == 4 and plan.layout == "channels_last":
-            given = given.contiguous(memory_format=torch.channels_last)
-        given.requires_grad_(bool(layer.after))
-        whole, half = len(weight), len(weight) // 2
-        found[layer.name] = both_ways(module, given, weight[:half]) / both_ways(module, given, weight) * whole / half
-    return found
-
-
-def both_ways(module: nn.Linear | _ConvNd, given: Tensor, weight: Tensor) -> float:
-    """Seconds of a forward and a backward pass with these weights; the best of some."""
-    weight, taken = weight.clone().requires_grad_(), []
-    for _ in range(HALVED):
-        begun = time.perf_counter()
-        result = (
-            nn.functional.linear(given, weight) if isinstance(module, nn.Linear) else _convolved(module, given, weight)
-        )
-        result.backward(torch.ones_like(result))  # type: ignore[no-untyped-call]
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
-
-
-def _convolved(module: _ConvNd, given: Tensor, weight: Tensor) -> Tensor:
-    result: Tensor = module._conv_forward(given, weight, None)
-    return result
 
 
 def in_stretches(layers: Passes, norms: Collection[str], rest: int) -> Stretches:
