@@ -101,6 +101,14 @@ def test_a_synchronous_server_trains_as_one_device_does(
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_a_synchronous_server_trains_as_an_all_reduce_does(trained: Trained, tmp_path: Path, optimizer: str) -> None:
+    for words, name in (("data:2,backend=gloo", "together"), ("server:2+1", "served")):
+        trained(words, name, "--set", "optim.lr=0.01", optimizer=optimizer)
+    assert distance(weights(tmp_path / "served"), weights(tmp_path / "together")) < 1e-6
+
+
+@pytest.mark.usefixtures("threads")
 def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path) -> None:
     trained("server:2+1", "sync")
     trained("server:2+1,consistency=stale,staleness=0", "stale")

@@ -58,7 +58,7 @@ class LARS(Trusting):
                 self.written[weight] = weight.data_ptr(), weight._version, squares
 
     def _known(self, weight: Tensor) -> float | None:
-        """The squares of a weight that is as the last step has left it: to read it for them is a fifth of a step."""
+        """The squares of a weight that is as the last step has left it: it need not be read for them."""
         if not self.alone:
             return None
         place, version, squares = self.written.get(weight, (0, 0, None))
