@@ -44,9 +44,10 @@ def usual(batch: int, seed: int, epochs: int, *arguments: object) -> Result:
 
 
 def spread(values: Sequence[float], digits: int = 0, scale: float = 1) -> str:
+    """Mean and deviation, which a single value has none of."""
     values = [scale * value for value in values]
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):,.{digits}f} ± {deviation:,.{digits}f}"
+    deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):,.{digits}f}{deviation}"
 
 
 def ratio(results: Sequence[Result], base: Sequence[Result]) -> str:
@@ -55,9 +56,11 @@ def ratio(results: Sequence[Result], base: Sequence[Result]) -> str:
     return spread([each["samples_per_s"] / other["samples_per_s"] for each, other in pairs], 2)
 
 
-def heading(title: str, repeats: int, *, interleaved: bool = True) -> Iterator[str]:
+def heading(title: str, repeats: int | str, *, interleaved: bool = True, machine: str | None = None) -> Iterator[str]:
+    """The title, the machine (this one, unless another measured) and the command."""
     found = versions()
     yield f"## {title}\n"
     order = ", interleaved" if interleaved else ""
-    yield f"{detect()}; torch {found['torch']}, Python {found['python']}; n = {repeats}{order}."
+    machine = machine or f"{detect()}; torch {found['torch']}, Python {found['python']}"
+    yield f"{machine}; n = {repeats}{order}."
     yield f"`python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}`\n"

@@ -2,7 +2,7 @@
 
 usage: large_batch.py step [--repeats R]
        large_batch.py table [--cells FILE] [--device D] [--epochs E] [--seeds S] [--sizes 64,256,…] [--target 0.98]
-                            [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy]
+                            [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy] [--trained-on M]
 
 step: one update of all weights against torch's SGD with momentum and AdamW, each in its fastest implementation, in
 turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen by the
@@ -10,7 +10,8 @@ validation part of seed 0 from five: the scaling rule's, a quarter and four time
 these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
 is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
 again. --rates-of takes the rates that were chosen on another device, by the lines of FILE; --accuracy leaves out the
-trainings at the rate that is soonest at the target. (MANYHANDS_DATA must hold mnist.)
+trainings at the rate that is soonest at the target. --trained-on trains nothing: it prints what FILE holds, which was
+trained on machine M, with as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -197,8 +198,8 @@ def trained(cell: Cell, dataset: Dataset) -> Result:
 class Cells:
     """Trainings, each done once; finished ones are lines of a file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.known = path, {}
+    def __init__(self, path: Path, trains: bool) -> None:
+        self.path, self.known, self.trains = path, {}, trains
         for line in path.read_text().splitlines() if path.exists() else ():
             told = json.loads(line)
             self.known[Cell(**told["cell"])] = told["result"]
@@ -206,6 +207,8 @@ class Cells:
 
     def __call__(self, cell: Cell) -> Result:
         if cell not in self.known:
+            if not self.trains:
+                raise SystemExit(f"error: {self.path} lacks {cell}; leave out --trained-on to train it here")
             self.dataset = self.dataset or load("mnist", cell.config().data)
             self.known[cell] = trained(cell, self.dataset)
             with self.path.open("a") as file:
@@ -235,11 +238,14 @@ def chosen(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int) -> 
 
 
 def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, told: argparse.Namespace) -> Result:
-    seeds = told.seeds
     soonest, best = chosen(cells, partial(make, device=told.rates_of or told.device), recipe, batch)
     soonest = best if told.accuracy else soonest
-    soon = [cells(make(recipe=recipe, batch=batch, lr=soonest, seed=seed)) for seed in range(seeds)]
-    ends = [cells(make(recipe=recipe, batch=batch, lr=best, seed=seed)) for seed in range(seeds)]
+
+    def seeds(rate: float) -> list[Result]:
+        asked = [make(recipe=recipe, batch=batch, lr=rate, seed=seed) for seed in range(told.seeds)]
+        return [cells(each) for each in asked if cells.trains or each in cells.known]
+
+    soon, ends = seeds(soonest), seeds(best)
     came = [each for each in soon if "steps_to_target" in each]
     return {
         "recipe": recipe,
@@ -248,13 +254,13 @@ def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, told: 
         "best": best,
         "steps": [each["steps_to_target"] for each in came],
         "seconds": [each["seconds_to_target"] for each in came],
-        "of": seeds,
+        "of": len(soon),
         "tested": [each["test_accuracy"] for each in ends if not each["diverged"]],
     }
 
 
 def table(told: argparse.Namespace) -> Iterator[str]:
-    cells = Cells(told.cells)
+    cells = Cells(told.cells, trains=not told.trained_on)
 
     def make(**own: Any) -> Cell:
         same = {"epochs": told.epochs, "device": told.device, "target": told.target, "samples": told.samples}
@@ -263,7 +269,8 @@ def table(told: argparse.Namespace) -> Iterator[str]:
     rows = [row(cells, make, recipe, batch, told) for recipe in told.recipes for batch in told.sizes]
     goal = f"{100 * told.target:g} %"
     title = f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part"
-    yield from heading(title, told.seeds, interleaved=False)
+    seeds = f"up to {told.seeds}" if told.trained_on else told.seeds
+    yield from heading(title, seeds, interleaved=False, machine=told.trained_on)
     yield f"| optimizer | batch | rate to {goal} | steps | seconds | came there | rate for accuracy | test accuracy |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for each in rows:
@@ -321,6 +328,7 @@ def main() -> None:
     trains.add_argument("--samples", type=int)
     trains.add_argument("--rates-of", choices=("cpu", "cuda"))
     trains.add_argument("--accuracy", action="store_true")
+    trains.add_argument("--trained-on")
     trains.add_argument("--recipes", type=lambda text: text.split(";"), default=list(RECIPES))
     for each in (step, trains):
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
