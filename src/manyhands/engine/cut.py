@@ -5,7 +5,7 @@ where the layer's own split wants them, and gives a part. A rank that has no par
 through the same motions with no rows: so all ranks carry out one program, and nobody waits in vain.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -51,6 +51,7 @@ class Cut:
     types: dict[tuple[bool, ...], torch.dtype] = field(default_factory=dict)  # of results, by what decides them
     takes: dict[int, Layout] = field(default_factory=dict)  # by the number of features
     makes: dict[tuple[Layout, int], Lay] = field(default_factory=dict)
+    passes: dict[Lay, tuple[Lay, list[int]]] = field(default_factory=dict)  # where results lie, by what is passed by
 
     def __post_init__(self) -> None:
         self.same = ways(self.layer, self.layer.output[0]).same and self.layer.operation not in SUMMED
@@ -162,6 +163,10 @@ class Cut:
 
     def _result(self, main: Part, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self.post.enter(self.stage)
+        if main.lay in self.passes and all(map(self._passed_by, found := tensors(Tensor, (given, named)))):
+            self.post.draws += self._draws
+            return self._nothing(found, *self.passes[main.lay])
+        elsewhere, came = self.part is None and self.post.handover is None and self._passed_by(main), main.lay
         main = along(main, feature_dim(self.layer, self.layer.inputs[0]))
         want = main.lay._replace(layout=self._taken(main.lay.layout.columns[-1]))
         brought: dict[int, Tensor] = {}  # what is given twice goes once
@@ -186,6 +191,8 @@ class Cut:
         if first is None:
             shape = list(self.layer.output[1:])
             shape[lay.dim - 1] = lay.layout.block(self.post.rank, 1).columns.size or shape[lay.dim - 1]
+            if elsewhere and not isinstance(self.module, nn.RNNBase | nn.MultiheadAttention):
+                self.passes[came] = lay, shape
             first = absent(self.post, shape, inputs, dtype)
         if self.reduces and self.part is not None:
             first = summed(first, self.group)
@@ -196,6 +203,15 @@ class Cut:
         if isinstance(self.module, nn.MultiheadAttention):
             return first, rest[0] if rest else None
         return (first, *rest) if isinstance(result, tuple) else first
+
+    def _passed_by(self, given: Tensor) -> bool:
+        """Whether this rank has none of it, and no work with it for a layer that it has none of."""
+        return isinstance(given, Part) and self.post.rank not in given.lay.layout.places
+
+    def _nothing(self, inputs: Sequence[Tensor], lay: Lay, shape: Sequence[int]) -> Part:
+        """What no rows make, the short way: half of what a pipeline's rank goes through is elsewhere."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return part_of(absent(self.post, shape, inputs, self._agreed(None)), self.post, lay)
 
     def _taken(self, features: int) -> Layout:
         """Where what the layer takes must lie; the same each time, and asked for every micro-batch."""

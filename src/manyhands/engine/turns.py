@@ -10,14 +10,16 @@ thread; never do two run at once.
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from threading import Semaphore
+from threading import Lock
 
 
 class Turn:
     """One pass."""
 
     def __init__(self, threads: Executor, work: Callable[[], None]) -> None:
-        self.goes, self.stops = Semaphore(0), Semaphore(0)
+        self.goes, self.stops = Lock(), Lock()  # taken until the other side lets go
+        self.goes.acquire()
+        self.stops.acquire()
         self.ended = False
         self.error: BaseException | None = None
         threads.submit(self._run, work)
