@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.files import home
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.plan.schedule import SCHEDULES
@@ -53,9 +55,11 @@ STEPS = 20  # of which the first ones, that make connections and optimizer state
 
 
 def pipelines(rounds: int) -> None:
-    """Simulated from layers and links, then trained in turn."""
+    """Simulated from layers and links, then trained in turn, again and again: the machine may be faster one minute."""
     machine = detect()
-    print(f"{machine}\n\n| model | batch | schedule | simulated ms | measured ms | error |\n{'| --- ' * 6}|")
+    print(
+        f"{machine}; n = {rounds}\n\n| model | batch | schedule | simulated ms | measured ms | error |\n{'| --- ' * 6}|"
+    )
     for values in PIPELINES:
         config = with_values(Config(), {"data.size": 2000, **values})
         layout = "contiguous" if "text" in config.data.name else "channels_last"
@@ -65,12 +69,25 @@ def pipelines(rounds: int) -> None:
             words = f"pipeline:2,microbatches=8,schedule={schedule},{FIXED.replace('channels_last', layout)}"
             plan = settle_early(parse(f"{words},compile=off,capture=off"), config, machine)
             chosen.append(settle_cut(plan, config, one_host=True))
-        told = [here.predict(plan, batch).result.step_ms for plan in chosen]
-        for plan, ms, turn in zip(chosen, told, contest(config, chosen, rounds), strict=True):
-            spread = statistics.stdev(turn.rounds) if len(turn.rounds) > 1 else 0.0
-            measured = f"{turn.step_ms:.1f} ± {spread:.1f}" if turn.rounds else f"failed: {turn.error}"
-            error = f"{100 * (ms / turn.step_ms - 1):+.1f} %"
-            print(f"| {config.model.name} | {batch} | {plan.schedule} | {ms:.1f} | {measured} | {error} |", flush=True)
+        told: list[list[float]] = [[] for _ in chosen]
+        taken: list[list[float]] = [[] for _ in chosen]
+        for _ in range(rounds):
+            shutil.rmtree(home() / "profiles", ignore_errors=True)  # layers are timed anew
+            for plan, mine in zip(chosen, told, strict=True):
+                mine.append(here.predict(plan, batch).result.step_ms)
+            for turn, mine in zip(contest(config, chosen), taken, strict=True):
+                if not turn.rounds:
+                    raise SystemExit(f"error: {turn.plan.name}: {turn.error}")
+                mine.append(turn.step_ms)
+        for plan, simulated, measured in zip(chosen, told, taken, strict=True):
+            error = statistics.median(simulated) / statistics.median(measured) - 1
+            row = f"{batch} | {plan.schedule} | {_median(simulated)} | {_median(measured)} | {100 * error:+.1f} %"
+            print(f"| {config.model.name} | {row} |", flush=True)
+
+
+def _median(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.median(values):.1f}{spread}"
 
 
 @contextlib.contextmanager

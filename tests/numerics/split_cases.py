@@ -111,9 +111,11 @@ def same_as_one_device(
 def channels_last_same_as_one_device(
     backend: str, rank: int, world: int, model: str, precision: str, how: str, changes: dict[str, object]
 ) -> None:
-    """Where images have their channels last; one device's have them first."""
+    """What goes from rank to rank has its channels last, too; one device's have them first."""
     options = f"backend={backend},precision={precision},layout=channels_last"
     job = trained(job_of(model, how, options, Team(rank, world), **changes))
+    assert isinstance(job.trainee.exchange, Hybrid)
+    assert job.trainee.exchange.post.channels_last
     compare(job, alone(model, precision, **changes), LIMIT[precision])
 
 

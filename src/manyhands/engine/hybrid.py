@@ -51,7 +51,8 @@ class Hybrid(Alone):
         team: Team,
     ) -> None:
         # Ranks are seeded apart; those that have the same must draw the same.
-        self.team, self.post = team, Post(team.rank, team.told(torch.initial_seed()))
+        seed = team.told(torch.initial_seed())
+        self.team, self.post = team, Post(team.rank, seed, channels_last=_channels_are_last(model))
         self.pipeline, self.later = pipeline, Later()
         self._take_place()
         modules = dict(model.named_modules())
@@ -299,6 +300,12 @@ def _takes_all(layer: Layer) -> bool:
 def _by_sample(split: Split) -> Split:
     """The same samples on the same ranks, with all features."""
     return Split(split.sample, copies=split.parts // split.sample, devices=split.devices)
+
+
+def _channels_are_last(model: nn.Module) -> bool:
+    """Whether images lie in memory with their channels last, as the weights of convolutions do."""
+    images = [each for each in model.parameters() if each.dim() == 4 and not each.is_contiguous()]
+    return any(each.is_contiguous(memory_format=torch.channels_last) for each in images)
 
 
 def _check_tied(model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from manyhands.engine.nested import mapped, tensors
 from manyhands.engine.post import Lay, Post
+from manyhands.plan.layout import Layout
 
 # Functions that ask a tensor of itself.
 ASKS = {
@@ -36,6 +37,9 @@ class Part(Tensor):
     lay: Lay
     post: Post
     stage: int  # in which it was made
+    brought: dict[
+        tuple[Layout, bool], Tensor
+    ]  # where it lies by now as well, and whether gradients come back from there
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -62,7 +66,7 @@ class Part(Tensor):
 
 def part_of(tensor: Tensor, post: Post, lay: Lay) -> Part:
     part = tensor.as_subclass(Part)
-    part.lay, part.post, part.stage = lay, post, post.on_way.stage
+    part.lay, part.post, part.stage, part.brought = lay, post, post.on_way.stage, {}
     return part
 
 
@@ -72,11 +76,19 @@ def plain(part: Tensor) -> Tensor:
 
 
 def moved_like(part: Part, lay: Lay) -> Tensor:
-    """A part as a plain tensor, with the rows of another and, if it has as many features, their columns."""
+    """A part as a plain tensor, with the rows of another and, if it has as many features, their columns.
+
+    What several layers take, such as that to which a shortcut leads, goes there once, and one gradient comes back.
+    """
     want = lay.layout
     if part.lay.dim != lay.dim or part.lay.layout.columns[-1] != want.columns[-1]:
         want = want.of(part.lay.layout.columns[-1])
-    return part.post.moved(plain(part), part.lay, want)
+    if part.lay.layout == want:
+        return plain(part)
+    key = want, torch.is_grad_enabled()
+    if key not in part.brought:
+        part.brought[key] = part.post.moved(plain(part), part.lay, want)
+    return part.brought[key]
 
 
 def along(part: Part, dim: int) -> Part:

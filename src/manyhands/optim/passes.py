@@ -2,11 +2,13 @@
 
 A step is bound by memory, and torch would go through it many times: the sums of squares alone cost more than half a
 step of its fused SGD. Here a layer is read for its norms, and once more, at best from the cache, to be changed. A pass
-goes over all layers in one call, for a call with arrays costs more than a small layer; it is done by as many threads as
-torch has.
+goes over all layers in one call, for a call with arrays costs more than a small layer. It is done by torch's own
+threads: after each of its operations they wait for the next one busily, for milliseconds, and would be in the way of
+others.
 """
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -64,13 +66,26 @@ def _to_fetch(context: Any, address: Any) -> Any:
     return types.void(types.intp), generate
 
 
+def _to_next(context: Any, address: Any) -> Any:
+    """Count one up, whichever thread is the first; gives the number before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        pointer = builder.inttoptr(arguments[0], number.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(number, 1), "monotonic")
+
+    return types.int64(types.intp), generate
+
+
 _pointer: Any = intrinsic(_to_pointer)
 _fetch: Any = intrinsic(_to_fetch)
+_next: Any = intrinsic(_to_next)
+_carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
 @_inner
 def _row(address: int, size: int, like: Array) -> Array:
-    array: Array = numba.carray(_pointer(address), size, like.dtype)  # type: ignore[attr-defined]
+    array: Array = _carray(_pointer(address), size, like.dtype)
     return array
 
 
@@ -218,36 +233,117 @@ def lamb_whole(at: Array, sizes: Array, numbers: Array, told: Array, own: Array)
         _lamb(w, g, a, own[7])
 
 
+# Passes in shares, which threads take one after the other. numba does not keep what takes a kernel as an argument.
+
+
+@_inner
+def _shares(address: int) -> Iterator[tuple[Array, ...]]:
+    head = _carray(_pointer(address), 10, np.int64)
+    shares, rows, arrays, width = head[1], head[2], head[3], head[4]
+    share = _next(address)
+    while share < shares:
+        first = share * rows
+        yield (
+            _carray(_pointer(head[5] + 8 * first * arrays), (rows, arrays), np.int64),
+            _carray(_pointer(head[6] + 8 * first), rows, np.int64),
+            _carray(_pointer(head[7] + 8 * first * width), (rows, width), np.float64),
+            _carray(_pointer(head[8] + 16 * first), (rows, 2), np.float64),
+            _carray(_pointer(head[9] + 4 * share * width), width, np.float32),
+        )
+        share = _next(address)
+
+
+def _share_squares(head: int) -> None:
+    for share in _shares(head):
+        squares(*share)
+
+
+def _share_lars(head: int) -> None:
+    for share in _shares(head):
+        lars(*share)
+
+
+def _share_lars_whole(head: int) -> None:
+    for share in _shares(head):
+        lars_whole(*share)
+
+
+def _share_moments(head: int) -> None:
+    for share in _shares(head):
+        moments(*share)
+
+
+def _share_lamb(head: int) -> None:
+    for share in _shares(head):
+        lamb(*share)
+
+
+def _share_lamb_whole(head: int) -> None:
+    for share in _shares(head):
+        lamb_whole(*share)
+
+
+SHARED: dict[Any, Any] = {
+    squares: _share_squares,
+    lars: _share_lars,
+    lars_whole: _share_lars_whole,
+    moments: _share_moments,
+    lamb: _share_lamb,
+    lamb_whole: _share_lamb_whole,
+}
+
+
+@cache
+def _compiled(kernel: Kernel) -> Any:
+    return numba.cfunc(types.void(types.intp), cache=True, error_model="numpy")(SHARED[kernel])
+
+
+@cache
+def _parallel() -> Callable[[int, int, int, int], object]:
+    """What lets torch's threads call a function, where they are OpenMP's; else threads of our own."""
+    try:
+        found = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return _beside
+    found.argtypes, found.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+    return found
+
+
+def _beside(address: int, head: int, threads: int, flags: int) -> None:
+    call = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t)(address)
+    others = [_helpers(threads).submit(call, head) for _ in range(threads - 1)]
+    call(head)
+    for each in others:
+        each.result()
+
+
+@cache
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "optimizer")
+
+
 def over(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> Tensor:
     """A pass in which all threads share every layer; gives the two sums of each."""
     if not rows:
         return torch.zeros(0, 2, dtype=torch.float64)
     kind, at, sizes, given = _arrays(rows, numbers)
     threads = torch.get_num_threads()
-
-    def work(thread: int) -> Array:
-        begin, end = (sizes * each // threads for each in (thread, thread + 1))
-        return _run(kernel, at + kind.itemsize * begin[:, None], end - begin, given, kind)
-
-    return torch.from_numpy(sum(_spread(work, range(threads))))
+    edges = sizes * np.arange(threads + 1)[:, None] // threads
+    begins = at + kind.itemsize * edges[:-1, :, None]
+    parts, counts = begins.reshape(-1, at.shape[1]), np.diff(edges, axis=0).ravel()
+    told = _shared_out(kernel, kind, parts, counts, np.tile(given, (threads, 1)), threads)
+    return torch.from_numpy(told.reshape(threads, len(rows), 2).sum(0))
 
 
 def each(kernel: Kernel, rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> Tensor:
     """A pass in which a layer is done by one thread, the largest first; gives the two sums of each."""
     kind, at, sizes, given = _arrays(rows, numbers)
-    threads = torch.get_num_threads()
-    shares: list[list[int]] = [[] for _ in range(threads)]
-    taken = [0] * threads
-    for row in range(len(rows)) if threads == 1 else np.argsort(-sizes, kind="stable"):
-        least = taken.index(min(taken))
-        shares[least].append(row)
-        taken[least] += int(sizes[row])
-    shares = [each for each in shares if each]
-    told = _spread(lambda share: _run(kernel, at[share], sizes[share], given[share], kind), shares)
-    found = np.zeros((len(rows), 2))
-    for share, sums in zip(shares, told, strict=True):
-        found[share] = sums
-    return torch.from_numpy(found)
+    if torch.get_num_threads() == 1:
+        return torch.from_numpy(_shared_out(kernel, kind, at, sizes, given, 1))
+    order = np.argsort(-sizes, kind="stable")
+    told = np.empty((len(rows), 2))
+    told[order] = _shared_out(kernel, kind, at[order], sizes[order], given[order], len(rows))
+    return torch.from_numpy(told)
 
 
 def _arrays(rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]) -> tuple[Any, Array, Array, Array]:
@@ -256,18 +352,15 @@ def _arrays(rows: Sequence[Sequence[Tensor]], numbers: Sequence[Sequence[float]]
     return TYPES[rows[0][0].dtype], at, np.array([row[0].numel() for row in rows]), np.array(numbers, np.float64)
 
 
-def _run(kernel: Kernel, at: Array, sizes: Array, numbers: Array, kind: Any) -> Array:
+def _shared_out(kernel: Kernel, kind: Any, at: Array, sizes: Array, numbers: Array, shares: int) -> Array:
+    """Run a kernel over rows in so many equal shares; two sums of each row. In fp64, which is rare, one thread does."""
     told = np.zeros((len(sizes), 2))
-    kernel(at, sizes, numbers, told, np.empty(numbers.shape[1], kind))
+    own = np.empty((shares, numbers.shape[1]), kind)
+    if shares == 1 or kind.itemsize > 4:
+        kernel(at, sizes, numbers, told, own[0])
+        return told
+    given = [np.ascontiguousarray(each) for each in (at, sizes, numbers)]  # held until it is done
+    places = [each.ctypes.data for each in (*given, told, own)]
+    head = np.array([0, shares, len(sizes) // shares, at.shape[1], numbers.shape[1], *places])
+    _parallel()(_compiled(kernel).address, head.ctypes.data, torch.get_num_threads(), 0)
     return told
-
-
-def _spread(work: Callable[[Any], Array], shares: Sequence[Any]) -> list[Array]:
-    """The first share here, the others in threads of their own."""
-    others = [_helpers(len(shares) - 1).submit(work, share) for share in shares[1:]]
-    return [work(shares[0]), *(other.result() for other in others)]
-
-
-@cache
-def _helpers(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "optimizer")
