@@ -54,13 +54,13 @@ HOSTS, CABLE, ADDRESSES = ("manyhands-a", "manyhands-b"), ("manyhands0", "manyha
 STEPS = 20  # of which the first ones, that make connections and optimizer state, do not count
 
 
-def pipelines(rounds: int) -> None:
+def pipelines(rounds: int, models: list[str]) -> None:
     """Simulated from layers and links, then trained in turn, again and again: the machine may be faster one minute."""
     machine = detect()
     print(
         f"{machine}; n = {rounds}\n\n| model | batch | schedule | simulated ms | measured ms | error |\n{'| --- ' * 6}|"
     )
-    for values in PIPELINES:
+    for values in [each for each in PIPELINES if each["model.name"] in models]:
         config = with_values(Config(), {"data.size": 2000, **values})
         layout = "contiguous" if "text" in config.data.name else "channels_last"
         here, batch = Here.of(config), config.train.batch_size
@@ -190,10 +190,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["pipeline", "slow-link"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", default=[each["model.name"] for each in PIPELINES])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", default="1gbit")
     given = parser.parse_args()
     if given.part == "pipeline":
-        pipelines(given.rounds)
+        pipelines(given.rounds, given.models)
     else:
         slow_link(given.rate, given.repeats)
