@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,10 @@ from manyhands.data.schema import Kind, Schema
 from manyhands.data.source import Content, Source, reading
 from manyhands.errors import DataError
 from manyhands.progress import say
+
+# numpy reads what is before an array with `ast`, whose depth CPython 3.11 counts for all threads at once: two that read
+# at the same time may end in a SystemError.
+_heading = threading.Lock()
 
 VERSION = 1  # of the stored format and of the decoding: a higher one makes every source be decoded again
 DTYPES: dict[Kind, str] = {"image": "uint8", "text": "int32", "table": "float32"}
@@ -70,7 +75,8 @@ def opened(folder: Path) -> Stored | None:
         for name, recorded in meta["arrays"].items():
             _check(folder / name, recorded)
         schema = Schema.from_json(meta["schema"])
-        inputs, labels = (np.load(folder / name, mmap_mode="r") for name in ("inputs.npy", "labels.npy"))
+        with _heading:
+            inputs, labels = (np.load(folder / name, mmap_mode="r") for name in ("inputs.npy", "labels.npy"))
         train, validation, test = meta["counts"]
         return Stored(folder, schema, (train, validation, test), inputs, labels)
     except FileNotFoundError:
