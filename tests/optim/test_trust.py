@@ -117,6 +117,30 @@ def test_more_elements_than_a_page(kind: type[Trusting]) -> None:
     torch.testing.assert_close(ends[1], ends[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("shared", [1, 1 << 21])
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("kind", [LARS, LAMB])
+def test_threads_of_torch_or_our_own(
+    kind: type[Trusting], threads: int, shared: int, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several layers in fp32, shared by all threads or dealt out, against torch's operations."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(7, passes.PAGE), (3, 5), (40,), (1, 2)]
+    start, *gradients = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(4))
+    monkeypatch.setattr(trust, "SHARED", shared)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    if own:
+        monkeypatch.setattr(passes, "_parallel", lambda: passes._beside)
+    ends = []
+    for fused in (False, True):
+        parameters = [nn.Parameter(each.clone()) for each in start]
+        stepped(parameters, kind(parameters, lr=0.1, weight_decay=0.01, fused=fused), gradients)  # type: ignore[call-arg]
+        ends.append([each.detach() for each in parameters])
+    for mine, theirs in zip(ends[1], ends[0], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("kind", [LARS, LAMB])
 def test_what_is_not_a_number_is_seen(kind: type[Trusting], fused: bool) -> None:

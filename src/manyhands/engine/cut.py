@@ -163,10 +163,10 @@ class Cut:
 
     def _result(self, main: Part, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         self.post.enter(self.stage)
-        if main.lay in self.passes and all(map(self._passed_by, found := tensors(Tensor, (given, named)))):
+        elsewhere, came = self.part is None and self.post.handover is None, main.lay
+        if elsewhere and came in self.passes and all(map(self._passed_by, found := tensors(Tensor, (given, named)))):
             self.post.draws += self._draws
-            return self._nothing(found, *self.passes[main.lay])
-        elsewhere, came = self.part is None and self.post.handover is None and self._passed_by(main), main.lay
+            return self._nothing(found, *self.passes[came])
         main = along(main, feature_dim(self.layer, self.layer.inputs[0]))
         want = main.lay._replace(layout=self._taken(main.lay.layout.columns[-1]))
         brought: dict[int, Tensor] = {}  # what is given twice goes once
