@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,16 @@ def test_many_threads_may_look_while_runs_are_written(make_run: MakeRun, tmp_pat
         thread.join()
     assert not failures
     assert set(seen) == {8}
+
+
+def test_a_look_that_waited_has_not_cost_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the watcher of a folder on a busy machine would rest for many times as long as it was kept waiting."""
+
+    def slow(*_: object, **__: object) -> list[object]:
+        time.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(index_module, "_runs", slow)
+    index = Index(tmp_path)
+    look(index)
+    assert 0 < index.took < 0.1

@@ -67,17 +67,17 @@ class Index:
         self.folder = os.path.realpath(folder)  # it may be a link itself: who serves it has named it
         self.lock = Lock()
         self.looked = float("-inf")
-        self.took = 0.0  # seconds, the last look
+        self.took = 0.0  # seconds of a core, the last look: on a busy machine it waits far longer than that
         self.snapshot = Snapshot(secrets.token_hex(4))
 
     def refresh(self) -> Snapshot:
         """The folder as it is now."""
         with self.lock:
-            begun = time.monotonic()
-            if begun - self.looked > FRESH:
+            if time.monotonic() - self.looked > FRESH:
+                begun = time.thread_time()
                 self.snapshot = self._look(self.snapshot)
+                self.took = time.thread_time() - begun
                 self.looked = time.monotonic()
-                self.took = self.looked - begun
             return self.snapshot
 
     def entry(self, id: str) -> Entry | None:
