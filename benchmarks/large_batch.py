@@ -2,7 +2,8 @@
 
 usage: large_batch.py step [--repeats R]
        large_batch.py table [--cells FILE] [--device D] [--epochs E] [--seeds S] [--sizes 64,256,…] [--target 0.98]
-                            [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy] [--trained-on M]
+                            [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy] [--looks L]
+                            [--trained-on M]
 
 step: one update of all weights against torch's SGD with momentum and AdamW, each in its fastest implementation, in
 turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen by the
@@ -10,8 +11,9 @@ validation part of seed 0 from five: the scaling rule's, a quarter and four time
 these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
 is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
 again. --rates-of takes the rates that were chosen on another device, by the lines of FILE; --accuracy leaves out the
-trainings at the rate that is soonest at the target. --trained-on trains nothing: it prints what FILE holds, which was
-trained on machine M, with as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
+trainings at the rate that is soonest at the target. --looks: how often in an epoch the validation part is looked at,
+where it has as many steps. --trained-on trains nothing: it prints what FILE holds, which was trained on machine M, with
+as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -45,7 +47,6 @@ from manyhands.runs.job import assemble
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 BASE = 256
 AROUND, NEARER = (0.25, 1.0, 4.0), (0.5, 2.0)  # times the rate that the scaling rule gives; times the best of those
-LOOKS = 10  # evaluations in an epoch, where it has as many steps
 FROM, PROPORTIONAL = 1024, 0.8  # steps fall in proportion as long as this share of it is kept
 
 
@@ -158,14 +159,14 @@ PLANS = {
 }
 
 
-def trained(cell: Cell, dataset: Dataset) -> Result:
+def trained(cell: Cell, dataset: Dataset, looks: int) -> Result:
     """Train a cell; the validation part is looked at several times an epoch, which no clock counts."""
     config = cell.config()
     job = assemble(config, parse(f"{PLANS[cell.device]},workers=0"), dataset)
     torch.manual_seed(cell.seed)
     feed, validation = job.trainee.feed, job.validation
     assert validation is not None
-    total, every = total_steps(cell.epochs, None, feed.count), max(len(feed) // LOOKS, 1)
+    total, every = total_steps(cell.epochs, None, feed.count), max(len(feed) // looks, 1)
     seconds, step, reached, accuracy = 0.0, 0, None, 0.0
     job.trainee.model.train()
     begun = time.perf_counter()
@@ -198,8 +199,8 @@ def trained(cell: Cell, dataset: Dataset) -> Result:
 class Cells:
     """Trainings, each done once; finished ones are lines of a file."""
 
-    def __init__(self, path: Path, trains: bool) -> None:
-        self.path, self.known, self.trains = path, {}, trains
+    def __init__(self, path: Path, trains: bool, looks: int) -> None:
+        self.path, self.known, self.trains, self.looks = path, {}, trains, looks
         for line in path.read_text().splitlines() if path.exists() else ():
             told = json.loads(line)
             self.known[Cell(**told["cell"])] = told["result"]
@@ -210,7 +211,7 @@ class Cells:
             if not self.trains:
                 raise SystemExit(f"error: {self.path} lacks {cell}; leave out --trained-on to train it here")
             self.dataset = self.dataset or load("mnist", cell.config().data)
-            self.known[cell] = trained(cell, self.dataset)
+            self.known[cell] = trained(cell, self.dataset, self.looks)
             with self.path.open("a") as file:
                 file.write(json.dumps({"cell": vars(cell), "result": self.known[cell]}) + "\n")
             print(f"{cell}: {self.known[cell]}", file=sys.stderr, flush=True)
@@ -260,7 +261,7 @@ def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, told: 
 
 
 def table(told: argparse.Namespace) -> Iterator[str]:
-    cells = Cells(told.cells, trains=not told.trained_on)
+    cells = Cells(told.cells, trains=not told.trained_on, looks=told.looks)
 
     def make(**own: Any) -> Cell:
         same = {"epochs": told.epochs, "device": told.device, "target": told.target, "samples": told.samples}
@@ -328,6 +329,7 @@ def main() -> None:
     trains.add_argument("--samples", type=int)
     trains.add_argument("--rates-of", choices=("cpu", "cuda"))
     trains.add_argument("--accuracy", action="store_true")
+    trains.add_argument("--looks", type=int, default=10)
     trains.add_argument("--trained-on")
     trains.add_argument("--recipes", type=lambda text: text.split(";"), default=list(RECIPES))
     for each in (step, trains):
