@@ -56,6 +56,7 @@ def test_memory_bound() -> None:
 def test_members_add_up() -> None:
     both = replace(dense(), members=(dense(), RELU), operation="Linear + ReLU")
     assert Analytic(FAST, BATCH).layer(both, 4, 1, 1) == (18_000, 34_000)
+    assert Analytic(FAST, BATCH).layer(both, 4, 1, 2) == (10_000, 18_000)  # the second takes the sum
     assert Analytic(FAST, BATCH).memory(both, 4, 1, 1) == 4 * (80 + 80) + 4 * 220 * 4
 
 

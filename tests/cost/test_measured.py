@@ -42,6 +42,7 @@ def test_layers_that_were_not_seen_cost_nothing() -> None:
 def test_several_as_one_add_up() -> None:
     both = Layer("dense", "dense", "Linear + Loss", ((2, 10),), (2,), DENSE.weights, 210, (), members=(DENSE, LOSS))
     assert Measured(PROFILE, 55).layer(both, 10, 1, 1) == (107, 200)
+    assert Measured(PROFILE, 55).layer(both, 10, 1, 2) == (57, 100)  # what follows takes the sum of the first's parts
 
 
 def test_the_update_is_shared_where_every_rank_does_its_part() -> None:

@@ -1,6 +1,7 @@
 """Steps that can be added up by hand: 1 byte a nanosecond, and costs of 1, 10, 100, 1,000 that explain themselves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -140,6 +141,16 @@ def test_a_reduction_split_adds_up_its_results() -> None:
         assert computed(result)["b", "backward", device] == (5450, 15450)
         assert computed(result)["a", "backward", device] == (15450, 15550)
     assert {name for name, _, _ in moved(result)} == {"b"}
+
+
+def test_a_reduction_split_adds_up_before_pooling() -> None:
+    """Of several as one the first makes 16,000 bytes, of which the last leaves 4,000: the former go around."""
+    first, last = layer("b", numbers=4000), layer("pool", kind="pool")
+    pooled = replace(layer("b", [0], weights=1), members=(first, last))
+    passes = {"a": (20, 200), "b": (2000, 20000)}
+    result = step(graph(layer("a", weights=1), pooled), [on(0, parameter=2), on(0, reduction=2)], passes, cluster(2))
+    assert computed(result)["b", "forward", 0] == (10, 1010)
+    assert computed(result)["b", "backward", 0] == (17010, 27010)
 
 
 def test_the_gradient_of_what_all_had_is_added_up() -> None:

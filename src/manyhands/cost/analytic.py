@@ -34,9 +34,10 @@ class Analytic:
 
     def layer(self, layer: Layer, samples: float, parameter: int, reduction: int) -> tuple[int, int]:
         forward = backward = 0.0
+        pieces = parameter * reduction
         for each in layer.members or (layer,):
-            one, two = self._passes(each, samples, parameter * reduction)
-            forward, backward = forward + one, backward + two
+            one, two = self._passes(each, samples, pieces)
+            forward, backward, pieces = forward + one, backward + two, parameter
         return round(1e9 * forward * self.slowdown), round(1e9 * backward * self.slowdown)
 
     def _passes(self, layer: Layer, samples: float, pieces: int) -> tuple[float, float]:

@@ -9,7 +9,8 @@ class Costs(Protocol):
     """Measured on a machine at hand, or worked out for one that is described."""
 
     def layer(self, layer: Layer, samples: float, parameter: int, reduction: int) -> tuple[int, int]:
-        """Forward and backward pass of one part: so many samples, of a layer cut so by features."""
+        """Forward and backward pass of one part: so many samples, of a layer cut so by features. Of several as one,
+        parts by reduction share the work of the first alone: what follows takes its sum."""
         ...
 
     def update(self, parameters: float) -> int:

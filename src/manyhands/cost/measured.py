@@ -55,14 +55,15 @@ class Measured:
     def layer(self, layer: Layer, samples: float, parameter: int, reduction: int) -> tuple[int, int]:
         """Layers that were not seen apart (functions between modules) are in the times of their neighbours."""
         forward = backward = 0.0
+        pieces = parameter * reduction
         for each in layer.members or (layer,):
             if pairs := self.profile.layers.get(each.name):
-                forward += self._at(samples, [pair[0] for pair in pairs])
-                backward += self._at(samples, [pair[1] for pair in pairs])
+                forward += self._at(samples, [pair[0] for pair in pairs]) / pieces
+                backward += self._at(samples, [pair[1] for pair in pairs]) / pieces
             if each.kind == "loss":
-                forward += self._at(samples, self.profile.rest)
-        pieces = parameter * reduction
-        return round(forward / pieces), round(backward / pieces)
+                forward += self._at(samples, self.profile.rest) / pieces
+            pieces = parameter
+        return round(forward), round(backward)
 
     def _at(self, samples: float, times: Sequence[int]) -> float:
         known = self.profile.samples

@@ -22,7 +22,7 @@ from manyhands.engine.fellows import Fellows
 from manyhands.engine.nested import mapped, tensors
 from manyhands.engine.part import Part, along, moved_like, part_of, plain
 from manyhands.engine.piece import Piece, way_of
-from manyhands.engine.post import Lay, Post, absent, summed
+from manyhands.engine.post import Lay, Post, absent
 from manyhands.engine.recurrent import Recurrent
 from manyhands.engine.table import Table
 from manyhands.errors import ModelError
@@ -195,8 +195,7 @@ class Cut:
                 self.passes[came] = lay, shape
             first = absent(self.post, shape, inputs, dtype)
         if self.reduces and self.part is not None:
-            first = summed(first, self.group)
-            self.post.sent_bytes += first.numel() * first.element_size()
+            first = self.post.summed(first, self.group)
         first = part_of(first, self.post, lay)
         if isinstance(self.module, nn.RNNBase):
             return first, self._states(rest[0] if rest else None, want.rows, inputs, dtype)

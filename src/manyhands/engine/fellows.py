@@ -38,17 +38,11 @@ class Fellows:
 
     def sum(self, row: Tensor) -> Tensor:
         """Added up over all, as a tensor of its own."""
-        return self._reduced(row, dist.ReduceOp.SUM)
+        return self.post.reduced(row, self.group)
 
     def most(self, row: Tensor) -> Tensor:
         """The largest of all, number by number."""
-        return self._reduced(row, dist.ReduceOp.MAX)
-
-    def _reduced(self, row: Tensor, op: Any) -> Tensor:
-        row = row.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(row, op, group=self.group)
-        self.post.sent_bytes += row.numel() * row.element_size()
-        return row
+        return self.post.reduced(row, self.group, dist.ReduceOp.MAX)
 
     def entered(self, tensor: Tensor) -> Tensor:
         """What all have, and each makes something else of: the gradients are added up."""

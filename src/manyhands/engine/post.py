@@ -187,6 +187,19 @@ class Post:
         result: Tensor = _Moved.apply(tensor, anchor, self, lay, want)  # type: ignore[no-untyped-call]
         return result
 
+    def reduced(self, tensor: Tensor, group: Any, op: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Of everyone in a group, number by number, as a tensor of its own; images lie there as on the way."""
+        turned = self.channels_last and tensor.dim() == 4
+        row = (tensor.permute(0, 2, 3, 1) if turned else tensor).clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(row, op, group=group)
+        self.sent_bytes += row.numel() * row.element_size()
+        return row.permute(0, 3, 1, 2) if turned else row
+
+    def summed(self, tensor: Tensor, group: Any) -> Tensor:
+        """Parts of a sum, added up over a group."""
+        result: Tensor = _Summed.apply(tensor, self, group)  # type: ignore[no-untyped-call]
+        return result
+
 
 class _Moved(torch.autograd.Function):
     @staticmethod
@@ -204,15 +217,13 @@ class _Summed(torch.autograd.Function):
     """Parts of a sum, added up over a group: each has the whole, and its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
-        result = tensor.contiguous().clone()
-        dist.all_reduce(result, group=group)
-        return result
+    def forward(ctx: Any, tensor: Tensor, post: Post, group: Any) -> Tensor:
+        return post.reduced(tensor, group)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient, None, None
 
 
 class _Absent(torch.autograd.Function):
@@ -232,11 +243,6 @@ class _Absent(torch.autograd.Function):
             for (shape, dtype), wanted in zip(ctx.shapes, needed, strict=True)
         ]
         return None, None, *given
-
-
-def summed(tensor: Tensor, group: Any) -> Tensor:
-    result: Tensor = _Summed.apply(tensor, group)  # type: ignore[no-untyped-call]
-    return result
 
 
 def absent(post: Post, shape: Sequence[int], inputs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

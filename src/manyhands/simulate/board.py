@@ -57,12 +57,13 @@ class Problem(NamedTuple):
 
     devices: int
     degree: Ints  # number of a degree, by the degree
-    forward: Ints  # ns [l, k of sample, k of parameter x reduction]
+    forward: Ints  # ns [l, k of sample, k of parameter, k of reduction]
     backward: Ints
     apart: Ints  # of the backward pass, what the beats of the weights take; 0 where there are none
     update: Ints  # ns [l, k of parameter x reduction]
     sync: Ints  # ns [l, k of sample, k of parameter x reduction] where measured, else -1
     output: Ints  # bytes of all samples of a micro-batch [l]
+    summed: Ints  # of these the bytes that parts by reduction add up [l]
     weights: Ints  # bytes [l]
     shared: Ints  # bytes that the sample parts tell each other in either pass, as batch norm does [l]
     same: Bools  # takes of its input the features of which it makes its output [l]
@@ -186,10 +187,10 @@ def cut(problem, board, layer, degrees):
     """Give a layer a split (sample, parameter, reduction, copies); its parts are still to be placed."""
     board.sample[layer], board.parameter[layer] = degrees[0], degrees[1]
     board.reduction[layer], board.copies[layer] = degrees[2], degrees[3]
-    k, q = problem.degree[degrees[0]], problem.degree[degrees[1] * degrees[2]]
-    board.duration[FORWARD, layer] = problem.forward[layer, k, q]
-    board.duration[BACKWARD, layer] = problem.backward[layer, k, q] - problem.apart[layer, k, q]
-    board.duration[WEIGHTS, layer] = problem.apart[layer, k, q]
+    k, p, r = problem.degree[degrees[0]], problem.degree[degrees[1]], problem.degree[degrees[2]]
+    board.duration[FORWARD, layer] = problem.forward[layer, k, p, r]
+    board.duration[BACKWARD, layer] = problem.backward[layer, k, p, r] - problem.apart[layer, k, p, r]
+    board.duration[WEIGHTS, layer] = problem.apart[layer, k, p, r]
 
 
 @compiled

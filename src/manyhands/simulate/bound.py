@@ -75,7 +75,7 @@ def _layer(problem, board, layer):
         forward += shared
         backward += shared
     if reduction > 1:
-        forward += _sum(problem, problem.output[layer] / (sample * parameter), reduction)
+        forward += _sum(problem, problem.summed[layer] / (sample * parameter), reduction)
     if sample > 1 and problem.weights[layer]:
         measured = problem.sync[layer, problem.degree[sample], problem.degree[parameter * reduction]]
         sync = _sum(problem, problem.weights[layer] / (parameter * reduction), sample) if measured < 0 else measured

@@ -64,7 +64,7 @@ def build_layer(problem, board, layer, buffer):
         if kind == SHARED and sample > 1:
             size = problem.shared[layer] / parameter
         elif kind == REDUCTION and reduction > 1:
-            size = problem.output[layer] / (sample * parameter)
+            size = problem.summed[layer] / (sample * parameter)
         elif kind == GRADIENTS and sample > 1:
             size = problem.weights[layer] / (parameter * reduction)
         board.sum_least[buffer, layer, kind] = 0

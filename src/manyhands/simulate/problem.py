@@ -46,7 +46,7 @@ def make(
     cuts = degrees(cluster.devices)
     numbers = np.full(cluster.devices + 1, -1, dtype=np.int64)
     numbers[cuts] = np.arange(len(cuts))
-    scale = batch / micro / graph.batch  # from the graph's samples to those of a micro-batch
+    crossing = batch / micro / graph.batch * costs.activation_bytes()  # bytes of one of the graph's numbers
     back = np.array([graph.learns[source] for source, _ in graph.edges], dtype=np.bool_)
     tables = Tables(graph, costs, cuts, batch / micro, micro, pipeline)
     sizes = np.array([level.devices for level in cluster.levels], dtype=np.int64)
@@ -62,7 +62,9 @@ def make(
         apart=tables.apart,
         update=tables.update,
         sync=tables.sync,
-        output=_ints(max(round(layer.results * scale * costs.activation_bytes()), 1) for layer in graph.layers),
+        output=_ints(max(round(layer.results * crossing), 1) for layer in graph.layers),
+        # Parts add up what the first of several layers as one makes; pooling, say, comes after that.
+        summed=_ints(max(round((layer.members or (layer,))[0].results * crossing), 1) for layer in graph.layers),
         weights=_ints(4 * layer.parameters for layer in graph.layers),
         shared=_ints(map(_shared, graph.layers)),
         same=np.array([ways(layer, batch).same for layer in graph.layers], dtype=np.bool_),

@@ -18,48 +18,62 @@ def waits(layer: Layer) -> bool:
 
 
 class Tables:
-    """Nanoseconds and bytes of one part: of layer l, k-th degree by sample, q-th by parameter x reduction."""
+    """Nanoseconds and bytes of one part: of layer l, k-th degree by sample, q-th by parameter x reduction; of passes,
+    p-th by parameter and r-th by reduction."""
 
     def __init__(
         self, graph: Graph, costs: Costs, cuts: Sequence[int], samples: float, micro: int, pipeline: Pipeline | None
     ) -> None:
-        self.graph, self.costs = graph, costs
-        shape = (len(graph.layers), len(cuts), len(cuts))
-        self.forward, self.backward, self.apart, self.memory = (np.zeros(shape, dtype=np.int64) for _ in range(4))
-        self.sync = np.full(shape, -1, dtype=np.int64)
-        self.update = np.zeros((len(graph.layers), len(cuts)), dtype=np.int64)
-        kept = pipeline.kept(micro) if pipeline else (micro,) * len(graph.layers)
-        again = pipeline is not None and pipeline.recompute
+        self.graph, self.costs, self.cuts = graph, costs, cuts
+        layers, shape = len(graph.layers), (len(graph.layers), len(cuts), len(cuts))
+        self.forward, self.backward, self.apart = (np.zeros((*shape, len(cuts)), dtype=np.int64) for _ in range(3))
+        self.memory, self.sync = np.zeros(shape, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
+        self.update = np.zeros((layers, len(cuts)), dtype=np.int64)
+        kept = pipeline.kept(micro) if pipeline else (micro,) * layers
+        self.again = pipeline is not None and pipeline.recompute
+        self.zerobubble = pipeline is not None and pipeline.schedule == "zerobubble"
         brought = _brought(graph, pipeline.stage) if pipeline else ()
-        apart = pipeline is not None and pipeline.schedule == "zerobubble"
         for number, layer in enumerate(graph.layers):
+            for k, sample in enumerate(cuts):
+                part = samples / sample
+                self._passes(number, k, part)
+                for q, pieces in enumerate(cuts):
+                    self.memory[number, k, q] = costs.memory(layer, part, pieces, 1 if self.again else kept[number])
+                    if self.again:
+                        held = brought[number] * part / graph.batch * costs.activation_bytes()
+                        self.memory[number, k, q] += round(kept[number] * held)
+                    synced = costs.sync(layer, sample, pieces)
+                    self.sync[number, k, q] = -1 if synced is None else synced
             for q, pieces in enumerate(cuts):
                 self.update[number, q] = costs.update(layer.parameters / pieces) if layer.parameters else 0
-                for k, sample in enumerate(cuts):
-                    part, at = samples / sample, (number, k, q)
-                    forward, backward = costs.layer(layer, part, pieces, 1)
-                    # At least one: see transfer.
-                    self.forward[at], self.backward[at] = max(forward, 1), max(backward, 1)
-                    self.memory[at] = costs.memory(layer, part, pieces, 1 if again else kept[number])
-                    if apart and waits(layer):
-                        self.backward[at] = max(backward, 2)
-                        self.apart[at] = min(max(self._later(number, part, pieces), 1), self.backward[at] - 1)
-                    if again:
-                        self.backward[at] += self.forward[at]
-                        held = brought[number] * part / graph.batch * costs.activation_bytes()
-                        self.memory[at] += round(kept[number] * held)
-                    synced = costs.sync(layer, sample, pieces)
-                    self.sync[at] = -1 if synced is None else synced
 
-    def _later(self, number: int, samples: float, pieces: int) -> int:
+    def _passes(self, number: int, k: int, samples: float) -> None:
+        """Note what the passes of one part take, however its features are cut."""
+        layer = self.graph.layers[number]
+        for p, parameter in enumerate(self.cuts):
+            for r, reduction in enumerate(self.cuts):
+                if parameter * reduction not in self.cuts:
+                    continue
+                at = (number, k, p, r)
+                forward, backward = self.costs.layer(layer, samples, parameter, reduction)
+                # At least one: see transfer.
+                self.forward[at], self.backward[at] = max(forward, 1), max(backward, 1)
+                if self.zerobubble and waits(layer):
+                    self.backward[at] = max(backward, 2)
+                    later = self._later(number, samples, parameter, reduction)
+                    self.apart[at] = min(max(later, 1), self.backward[at] - 1)
+                if self.again:
+                    self.backward[at] += self.forward[at]
+
+    def _later(self, number: int, samples: float, parameter: int, reduction: int) -> int:
         """The weights' share of a layer's backward pass: as much as the inputs' where something learns before it."""
         layer, later = self.graph.layers[number], 0
         first = not any(self.graph.learns[source] for source in layer.after)
         for each in layer.members or (layer,):
             if each.weights and each.kind in WAIT:
-                _, backward = self.costs.layer(each, samples, pieces, 1)
+                _, backward = self.costs.layer(each, samples, parameter, reduction)
                 later += backward if first or each.kind == "embedding" else backward // 2
-            first = first and not each.weights
+            first, reduction = first and not each.weights, 1
         return later
 
 
