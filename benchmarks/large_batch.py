@@ -154,7 +154,7 @@ class Cell:
 
 
 PLANS = {
-    "cpu": "serial,device=cpu,precision=fp32,layout=channels_last,kernels=own,compile=off,capture=off,feed=device",
+    "cpu": "serial,device=cpu,precision=bf16,layout=channels_last,kernels=own,compile=off,capture=off,feed=device",
     "cuda": "serial,device=cuda,precision=bf16,layout=channels_last,kernels=torch,compile=off,capture=on,feed=device",
 }
 
