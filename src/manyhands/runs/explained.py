@@ -52,9 +52,9 @@ def rows(prediction: Prediction) -> list[Row]:
     saved = _saved(prediction)
     found = []
     for number, (layer, split) in enumerate(zip(result.graph.layers, splits, strict=True)):
-        k = problem.degree[board.sample[number]]
+        k, p, r = problem.degree[[board.sample[number], board.parameter[number], board.reduction[number]]]
         q = problem.degree[board.parameter[number] * board.reduction[number]]
-        backward = int(problem.backward[number, k, q]) if result.graph.learns[number] else 0
+        backward = int(problem.backward[number, k, p, r]) if result.graph.learns[number] else 0
         found.append(
             Row(
                 layer=layer.name,
@@ -62,7 +62,7 @@ def rows(prediction: Prediction) -> list[Row]:
                 short=_short(layer),
                 split=str(split),
                 devices=split.devices,
-                forward_ms=micro * int(problem.forward[number, k, q]) / 1e6,
+                forward_ms=micro * int(problem.forward[number, k, p, r]) / 1e6,
                 backward_ms=micro * backward / 1e6,
                 transfer_ms=transfer_ns(result, number) / 1e6,
                 saves_ms=None if (gain := saved[number]) is None else gain / 1e6,
