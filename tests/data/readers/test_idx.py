@@ -57,7 +57,11 @@ def test_damage_is_named(tmp_path: Path, home: Path, damage: Callable[[Path], ob
     assert not [each for each in (home / "data").iterdir() if each.is_dir()], "nothing half-written"
 
 
-@pytest.mark.parametrize("content", [gzip.compress(bytes(1000))[:-9], b"not gzip", gzip.compress(bytes(99))[:15]])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(bytes(1000))[:-9], b"not gzip", gzip.compress(bytes(99))[:15]],
+    ids=["no end", "no gzip", "no middle"],  # not its bytes, which tell the second in which a process packed them
+)
 def test_a_broken_gzip_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"cannot read .*a\.gz"):
