@@ -27,13 +27,13 @@ from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
-from manyhands.runs import find
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import contest
 from manyhands.runs.cutting import settle_cut
 from manyhands.runs.early import settle_early
 from manyhands.runs.here import Here
 from manyhands.runs.links import Links
+from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
 
 PIPELINES: list[dict[str, Any]] = [
@@ -179,10 +179,10 @@ def simulated(words: str, here: Here, config: Config, between: dict[str, Link]) 
     (profile,) = profiles(config, [replace(plan, microbatches=None)], [batch // 8, batch // 2, batch], machine)
     if plan.cuts_layers:
         plan = settle_cut(plan, config, one_host=False)
-        made = find.predicted_cut(here.graph, plan, profile, (between["all_reduce"], between["send"]), config, machine)
+        made = predicted_cut(here.graph, plan, profile, (between["all_reduce"], between["send"]), config, machine)
     else:
         adds = Links(between["all_reduce"], between["all_reduce"])
-        made = find.predicted(here.graph, plan, profile, adds, config, machine)
+        made = predicted(here.graph, plan, profile, adds, config, machine)
     return made.result.step_ms
 
 

@@ -24,12 +24,12 @@ from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import find
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links, known_links
+from manyhands.runs.predicted import predicted
 from manyhands.runs.profile import profiles
 
 # Model, data, batch, and what makes a step short enough for a core.
@@ -112,7 +112,7 @@ def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
             profile = Profile.from_json(kept["profiles"][f"{config.model.name} {plan}"])
             told = kept["links"].get(f"{plan.backend} {plan.world}")
             links = Links.from_json(told) if told else None
-            step_ms = find.predicted(graph, plan, profile, links, config, machine).result.step_ms
+            step_ms = predicted(graph, plan, profile, links, config, machine).result.step_ms
             rows.append((config, step_ms, Turn(plan, ())))
     for _ in range(passes):
         turns = [turn for config, chosen in cases(machine, ranks) for turn in contest(config, chosen, rounds)]

@@ -10,6 +10,8 @@ import pytest
 from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
+from manyhands.plan.named import NamedSplit
+from manyhands.plan.split import on
 from manyhands.plan.words import parse
 from manyhands.runs import auto, find, store
 from manyhands.runs.config import Config, with_values
@@ -160,6 +162,20 @@ def test_a_damaged_answer_is_searched_again(home: Path, monkeypatch: pytest.Monk
     assert find.find(parse("auto"), SMALL, here).known
 
 
+def test_of_plans_that_differ_in_single_layers_the_right_one_is_remembered(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_sample = Candidate(parse("data:2"), 2.0, 2.1, 0.1)
+    named = NamedSplit("dense_1", on(0, parameter=2))
+    best = Candidate(replace(by_sample.plan, layers=(named,)), None, 1.1, 0.1)
+    monkeypatch.setattr(find, "_tried", lambda *_: ([by_sample, best], {}))
+    assert find.find(parse("auto"), SMALL, detect()).best == best
+    again = find.find(parse("auto"), SMALL, detect())
+    assert again.known
+    assert again.best == best
+    assert [each["name"] for each in again.to_json()["candidates"]] == ["data:2", "searched, 1 layer apart from data:2"]
+
+
 def test_auto_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
@@ -167,7 +183,7 @@ def test_auto_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         auto.train(SMALL, parse("auto"), None)
 
 
-@pytest.mark.parametrize("words", ["serial", "data:2"])
+@pytest.mark.parametrize("words", ["serial", "data:2", pytest.param("owt:2", marks=pytest.mark.long)])
 def test_auto_trains_what_was_found(
     words: str, shared_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

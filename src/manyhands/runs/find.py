@@ -2,40 +2,36 @@
 
 candidates   ways to lay processes and threads over the cores, precisions, layouts
 profile      what each layer costs in each of them (runs.profile), and what the ranks' link costs
-simulate     the step of every candidate
+simulate     the step of every candidate, and of layers in parts over as many ranks (runs.cuts)
 contest      the best few, and always plain, serial and ddp, for some real steps in turn: the fastest wins
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.cost.measured import Measured, Profile
+from manyhands.cost.measured import Profile
 from manyhands.errors import RunError
 from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
-from manyhands.machine.cluster import Accelerator, Cluster, Level
-from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
-from manyhands.plan.layered import splits_of
-from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.plan.presets import splits
-from manyhands.plan.split import on
 from manyhands.progress import say
 from manyhands.runs.config import Config
 from manyhands.runs.contest import Turn, contest
+from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.early import settle_early
 from manyhands.runs.explained import rows
-from manyhands.runs.links import Links, known_links
+from manyhands.runs.links import Links, known_links, known_messages
+from manyhands.runs.planned import name_of
+from manyhands.runs.predicted import predicted
 from manyhands.runs.profile import profiles
-from manyhands.runs.simulated import Prediction, micro_batches
-from manyhands.simulate.result import predict
+from manyhands.runs.simulated import Prediction
 
 BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
 NEAR = 1.05  # of the best prediction: what is not slower than this may turn out faster
@@ -65,7 +61,7 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "name": str(self.plan),
+            "name": name_of(self.plan) if self.plan.layers else str(self.plan),
             "table": to_table(self.plan),
             "predicted_step_ms": self.predicted_ms,
             "measured_step_ms": self.measured_ms,
@@ -120,10 +116,10 @@ def find(auto: Plan, config: Config, machine: Machine) -> Answer:
     if not usable:
         raise RunError(f"model {config.model.name} does not run: {tried[0].failed}")
     best = min(usable, key=lambda each: each.measured_ms or 0.0)
-    why = tuple(row.to_json() for row in rows(predictions[str(best.plan)])) if best.predicted_ms is not None else ()
+    why = tuple(row.to_json() for row in rows(predictions[best.plan])) if best.predicted_ms is not None else ()
     answer = Answer(best, tuple(tried), time.perf_counter() - begun, why)
     if best.predicted_ms is not None:
-        predictions[str(best.plan)].result.timeline.save(timeline_of(auto, config, machine))
+        predictions[best.plan].result.timeline.save(timeline_of(auto, config, machine))
     write_json(path, answer.to_json())
     return answer
 
@@ -151,9 +147,9 @@ def _remembered(path: Path) -> Answer | None:
             )
             for each in told["candidates"]
         )
-        best = next(each for each in found if str(each.plan) == told["plan"])
+        best = min((each for each in found if each.measured_ms is not None), key=lambda each: each.measured_ms or 0.0)
         return Answer(best, found, told["search"]["seconds"], tuple(told["why"]), known=True)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -173,7 +169,7 @@ def _key(auto: Plan, config: Config, machine: Machine) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate], dict[str, Prediction]]:
+def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate], dict[Plan, Prediction]]:
     """All candidates, those measured that were worth it, and what was predicted of each."""
     if (auto.device or ("cuda" if machine.gpus else "cpu")) == "cuda":
         return _tried_on_gpus(auto, config, machine), {}
@@ -183,23 +179,46 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
 
     schema = load(config.data.name, config.data).schema
     graph = fuse(graph_of(config))
-    found: list[Candidate] = []
-    predictions: dict[str, Prediction] = {}
+    predictions: dict[Plan, Prediction] = {}
+    known: list[tuple[Plan, Profile, Links]] = []  # of several ranks
     for ranks in layouts(machine.physical_cores, config.train.batch_size):
         plans = [settle_early(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
         say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''} of {plans[0].threads} threads")
         share = -(-config.train.batch_size // ranks)
         links = known_links(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
         for plan, profile in zip(plans, profiles(config, plans, [share], machine), strict=True):
-            prediction = predicted(graph, plan, profile, links, config, machine)
-            predictions[str(plan)] = prediction
-            found.append(Candidate(plan, prediction.result.step_ms))
+            predictions[plan] = predicted(graph, plan, profile, links, config, machine)
+            known += [(plan, profile, links)] if links else []
+    predictions |= _cut(graph, known, predictions, config, machine)
+    found = [Candidate(plan, each.result.step_ms) for plan, each in predictions.items()]
     found.sort(key=lambda each: each.predicted_ms or 0.0)
     chosen = [*shortlist(found), *references(auto, config, machine)]
     # A turn has its plan bound: plain gets the number of its threads.
-    turns = dict(zip((str(each.plan) for each in chosen), contest(config, [each.plan for each in chosen]), strict=True))
+    turns = dict(zip((each.plan for each in chosen), contest(config, [each.plan for each in chosen]), strict=True))
     every = [*found, *(each for each in chosen if each not in found)]
-    return [_with(each, turns.get(str(each.plan))) for each in every], predictions
+    return [_with(each, turns.get(each.plan)) for each in every], predictions
+
+
+def _cut(
+    graph: Graph,
+    known: Sequence[tuple[Plan, Profile, Links]],
+    whole: Mapping[Plan, Prediction],
+    config: Config,
+    machine: Machine,
+) -> dict[Plan, Prediction]:
+    """The fastest plan with layers in parts, if it is predicted to be faster than all with whole ones.
+
+    Messages between ranks are timed only where it would be with those as fast as sums, which are known already.
+    """
+    best = min(each.result.step_ns for each in whole.values())
+    found: list[Prediction] = []
+    for plan, profile, links in known:
+        quick = fastest_cut(graph, plan, profile, (links.small, links.small), config, machine)
+        if quick is not None and quick.result.step_ns < best:
+            both = links.small, known_messages(plan.backend or "shm", machine)
+            found += [cut] if (cut := fastest_cut(graph, plan, profile, both, config, machine)) else []
+    fastest = min(found, key=lambda each: each.result.step_ns, default=None)
+    return {fastest.plan: fastest} if fastest and fastest.result.step_ns < best else {}
 
 
 def _tried_on_gpus(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
@@ -257,55 +276,18 @@ def references(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
     return [Candidate(settle_early(plan, config, machine)) for plan in plans]
 
 
+def _way(plan: Plan) -> tuple[Any, ...]:
+    """How ranks share the work."""
+    return plan.axes, plan.layers
+
+
 def shortlist(found: Sequence[Candidate]) -> list[Candidate]:
     """Those worth a trial, from the best: of each number of ranks the best, and up to two that come near the best."""
     best = found[0].predicted_ms or 0.0
     near = [each for each in found if (each.predicted_ms or 0.0) <= NEAR * best][:BEST]
     kept: list[Candidate] = []
     for each in found:
-        first = each.plan.axes not in [other.plan.axes for other in kept]
+        first = _way(each.plan) not in [_way(other.plan) for other in kept]
         if each in near or (first and (each.plan.world == 1 or (each.predicted_ms or 0.0) <= 1.5 * best)):
             kept.append(each)
     return kept
-
-
-def predicted(
-    graph: Graph, plan: Plan, profile: Profile, links: Links | None, config: Config, machine: Machine
-) -> Prediction:
-    """The step of a plan of one process or of data parallelism, from what its layers and its links cost."""
-    late, batch = plan.backend == "shm", config.train.batch_size
-    link = links.gradients if links else None
-    costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, link, shares_update=late)
-    cluster = _cluster(plan, machine, links.level() if links else Level(1, 1.0, 0.0), late=late)
-    chosen = splits(plan.axes, graph, batch)
-    result = predict(graph, chosen, costs, cluster, batch)
-    alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
-    return Prediction(plan, "here", cluster, chosen, result, alone)
-
-
-def predicted_cut(
-    graph: Graph, plan: Plan, profile: Profile, links: tuple[Link, Link], config: Config, machine: Machine
-) -> Prediction:
-    """The step of a plan that cuts layers, over links for sums and for messages; micro-batches that it leaves open are
-    as many as is fastest."""
-    batch, (adds, sends) = config.train.batch_size, links
-    costs = Measured(profile, graph.parameters, plan.precision or "fp32", config.optim.name, adds)
-    level = Level(1, sends.sustained_gb_per_s, sends.latency_us)  # what layers hand over are megabytes
-    cluster = _cluster(plan, machine, level, late=True)  # gradients are added up after the last backward pass
-    chosen = splits_of(plan, graph, batch, plan.world, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
-    pipeline = pipeline_of(plan, chosen)
-    tried = [
-        (number, predict(graph, chosen, costs, cluster, batch, number, pipeline))
-        for number in micro_batches(plan, chosen, batch)
-    ]
-    micro, result = min(tried, key=lambda each: each[1].step_ns)
-    has_stages = any(axis.name == "pipeline" for axis in plan.axes)
-    bound = plan.with_defaults(microbatches=micro) if has_stages else plan
-    alone = predict(graph, [on(0)] * len(graph.layers), costs, cluster.of(1), max(batch // plan.world, 1))
-    return Prediction(bound, "here", cluster, chosen, result, alone)
-
-
-def _cluster(plan: Plan, machine: Machine, level: Level, *, late: bool) -> Cluster:
-    device = Accelerator(machine.cpu, machine.memory_bytes // plan.world, {"fp32": 1.0}, 1.0)
-    # On a CPU whoever moves data keeps a core from computing.
-    return Cluster(plan.world, device, (level,), overlap=False, late=late, name="here")

@@ -18,6 +18,7 @@ from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links, known_links, known_messages
+from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction, Simulator, micro_batches
 
@@ -58,8 +59,8 @@ class Here:
     def _predicted(self, plan: Plan, profile: Profile, links: Links | None, config: Config) -> Prediction:
         if plan.cuts_layers and links is not None:
             both = links.small, known_messages(plan.backend or "shm", self.computer)
-            return find.predicted_cut(self.graph, plan, profile, both, config, self.computer)
-        return find.predicted(self.graph, plan, profile, links, config, self.computer)
+            return predicted_cut(self.graph, plan, profile, both, config, self.computer)
+        return predicted(self.graph, plan, profile, links, config, self.computer)
 
     def _sizes(self, plan: Plan, batch: int) -> list[int]:
         """Samples at which layers are timed: the fewest and the most that a part of one has."""

@@ -58,7 +58,9 @@ class Planned:
 
 
 def name_of(plan: Plan) -> str:
-    return f"searched, {len(plan.layers)} layers apart from {plan.name}" if plan.layers else plan.name
+    if not plan.layers:
+        return plan.name
+    return f"searched, {len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''} apart from {plan.name}"
 
 
 def words(devices: int, layers: int) -> list[str]:

@@ -1,0 +1,58 @@
+"""Cuts: the fastest way to have layers in parts on the ranks of this machine, by simulation.
+
+    owt:N, tensor:N     the presets
+    exact               the best split of each layer, where layers form a chain (search.exact)
+
+Pipelines are not among them: cores of one machine share its memory, and have nothing to gain by stages.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from manyhands.cost.measured import Profile
+from manyhands.errors import PlanError
+from manyhands.graph.graph import Graph
+from manyhands.machine.link import Link
+from manyhands.machine.machine import Machine
+from manyhands.plan.axis import Axis
+from manyhands.plan.layered import splits_of
+from manyhands.plan.plan import Plan
+from manyhands.runs.config import Config
+from manyhands.runs.early import settle_early
+from manyhands.runs.planned import MOST_EXACT, named
+from manyhands.runs.predicted import cut_costs, predicted_cut
+from manyhands.runs.simulated import Prediction
+from manyhands.search.exact import exact
+from manyhands.search.space import Space
+from manyhands.simulate.problem import gpipe, make
+
+PRESETS = ("owt", "tensor")
+
+
+def fastest_cut(
+    graph: Graph, by_sample: Plan, profile: Profile, links: tuple[Link, Link], config: Config, machine: Machine
+) -> Prediction | None:
+    """Of as many ranks as a plan by sample has, with its options; links are those of sums and of messages."""
+    made: list[Prediction] = []
+    for plan in _plans(graph, by_sample, profile, links, config, machine):
+        with suppress(PlanError):  # a preset that the model's layers do not allow
+            settled = settle_early(plan, config, machine)
+            made.append(predicted_cut(graph, settled, profile, links, config, machine))
+    return min(made, key=lambda each: each.result.step_ns, default=None)
+
+
+def _plans(
+    graph: Graph, by_sample: Plan, profile: Profile, links: tuple[Link, Link], config: Config, machine: Machine
+) -> Iterator[Plan]:
+    batch, ranks = config.train.batch_size, by_sample.world
+    presets = [replace(by_sample, axes=(Axis(name, ranks),)) for name in PRESETS]
+    yield from presets
+    if ranks > MOST_EXACT:
+        return
+    with suppress(PlanError):  # layers that form no chain
+        costs, cluster = cut_costs(graph, by_sample, profile, links, config, machine)
+        best = exact(make(graph, costs, cluster, batch, gpipe(graph, 1)), Space.of(graph, batch, ranks)).splits
+        ways = [named(each, splits_of(each, graph, batch, ranks), graph, best) for each in (by_sample, *presets)]
+        if ways[0].layers:
+            yield min(ways, key=lambda each: len(each.layers))
