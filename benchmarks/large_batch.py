@@ -36,6 +36,7 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.loop import total_steps
+from manyhands.machine.process import settle
 from manyhands.models import zoo
 from manyhands.optim.optimizer import OptimOptions, build, set_lr
 from manyhands.optim.scaling import base_rate
@@ -47,6 +48,7 @@ from manyhands.runs.job import assemble
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 BASE = 256
 AROUND, NEARER = (0.25, 1.0, 4.0), (0.5, 2.0)  # times the rate that the scaling rule gives; times the best of those
+PIECE = 256  # samples of which a CPU's cache holds what is between the layers: of a batch of 8,192 1.3 times as fast
 FROM, PROPORTIONAL = 1024, 0.8  # steps fall in proportion as long as this share of it is kept
 
 
@@ -149,6 +151,7 @@ class Cell:
                 "train.batch_size": self.batch,
                 "train.epochs": self.epochs,
                 "train.seed": self.seed,
+                "train.accumulate": max(self.batch // PIECE, 1) if self.device == "cpu" else 1,
             },
         )
 
@@ -335,6 +338,7 @@ def main() -> None:
     for each in (step, trains):
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     told = parser.parse_args()
+    settle(allocator="keep" if told.device == "cpu" else "default")
     for line in costs(told.repeats, told.device) if told.part == "step" else table(told):
         print(line, flush=True)
 

@@ -86,7 +86,8 @@ def job_of(model: str, how: str, options: str, team: Team, **changes: object) ->
     word, _, rest = how.partition(":")
     axes = f"data:{team.world}" if word in ("random", "splits") else how
     others = REST.replace("layout=contiguous,", "") if "layout=" in options else REST
-    plan = parse(f"{axes},device=cpu,{options},{others}")
+    device = "" if "device=" in options else "device=cpu,"
+    plan = parse(f"{axes},{device}{options},{others}")
     if word == "random":
         plan = drawn(plan, graph_of(model), int(rest))
     if word == "splits":
@@ -96,8 +97,8 @@ def job_of(model: str, how: str, options: str, team: Team, **changes: object) ->
     return assemble(config, plan, dataset, team)
 
 
-def alone(model: str, precision: str, **changes: object) -> Job:
-    return trained(job_of(model, "serial", f"precision={precision}", Team(), **changes))
+def alone(model: str, precision: str, device: str = "cpu", **changes: object) -> Job:
+    return trained(job_of(model, "serial", f"precision={precision},device={device}", Team(), **changes))
 
 
 def same_as_one_device(
@@ -106,6 +107,16 @@ def same_as_one_device(
     """Parameters and buffers within the limit of one device's."""
     job = trained(job_of(model, how, f"backend={backend},precision={precision}", Team(rank, world), **changes))
     compare(job, alone(model, precision, **changes), LIMIT[precision])
+
+
+def same_on_a_gpu(
+    backend: str, rank: int, world: int, model: str, precision: str, how: str, changes: dict[str, object]
+) -> None:
+    """All ranks have parts of layers on one GPU, whose results go by way of the host."""
+    options = f"device=cuda,backend={backend},precision={precision}"
+    job = trained(job_of(model, how, options, Team(rank, world), **changes))
+    assert {each.device.type for each in job.trainee.model.parameters()} <= {"cuda"}
+    compare(job, alone(model, precision, "cuda", **changes), LIMIT[precision])
 
 
 def channels_last_same_as_one_device(

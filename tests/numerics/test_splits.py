@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from manyhands.graph.graph import Graph
+from manyhands.plan.schedule import SCHEDULES
 from manyhands.search.space import Space
 from manyhands.search.walk import draw
 from manyhands.simulate.board import LAYER, PLAN, WAY
@@ -18,6 +20,7 @@ from rank_pool import Pool
 
 CASE = "numerics.split_cases:same_as_one_device"
 LAST = "numerics.split_cases:channels_last_same_as_one_device"
+ON_GPU = "numerics.split_cases:same_on_a_gpu"
 LAYERS = "numerics.layer_cases:same_as_one_device"
 PRESETS = {"tensor:2": 2, "tensor:3": 3, "owt:2": 2, "owt:4": 4, "pipeline:2": 2, "pipeline:3": 3, "data:2,tensor:2": 4}
 LONG = {"data:2": 2, "data:3": 3, "data:4": 4, "tensor:4": 4, "owt:3": 3, "pipeline:4": 4}
@@ -55,6 +58,23 @@ def test_images_whose_channels_are_last(pools: Any, model: str, plan: str, world
     changes = {"train__accumulate": 3} if "microbatches" in plan and model != "convnet" else {}
     words = plan.replace("microbatches=3,", "") if changes else plan
     pools("gloo").run(LAST, "gloo", world, model, "fp64", words, changes)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    ("plan", "world"),
+    [("tensor:2", 2), ("owt:2", 2), ("pipeline:2", 2), ("data:2,tensor:2", 4), ("random:1", 4), ("random:2", 4)],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_on_a_gpu(pools: Any, model: str, plan: str, world: int) -> None:
+    pools("gloo").run(ON_GPU, "gloo", world, model, "fp64", plan, {})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("model", ["convnet", "transformer"])
+def test_schedules_on_a_gpu(pools: Any, model: str, schedule: str) -> None:
+    pools("gloo").run(ON_GPU, "gloo", 2, model, "fp64", f"pipeline:2,microbatches=4,schedule={schedule}", {})
 
 
 @pytest.fixture(scope="module")

@@ -147,6 +147,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "FED_ROUNDS", 2)
 
 
+@pytest.mark.long  # by the clock: beside other tests a loader gets ahead of who takes its batches
 @forks
 def test_a_real_measurement(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that sleeps over every sample is slow, two are about half as slow."""

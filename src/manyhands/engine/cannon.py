@@ -24,10 +24,10 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from manyhands.comm.message import Coming, Going, receive, send
 from manyhands.errors import PlanError
 from manyhands.plan.layout import Span, edges
 
@@ -128,14 +128,15 @@ class Cannon:
         target = self._at(self.row + down, self.column + right)
         source = self._at(self.row - down, self.column - right)
         if target == self.rank:
-            return _Letter(block, block, [])
-        message = block.contiguous()
-        coming = block.new_empty(len(block), self.widths[part % self.side])
-        works: list[Any] = [dist.irecv(coming, source, self.group)] if coming.numel() else []
-        if message.numel():
-            works.append(dist.isend(message, target, self.group))
-            self.sent_bytes += message.numel() * message.element_size()
-        return _Letter(coming, message, works)
+            return _Letter(block, None, None)
+        shape = (len(block), self.widths[part % self.side])
+        empty, coming, going = block.new_empty(shape), None, None
+        if empty.numel():
+            coming = receive(block, *shape, source=source, group=self.group)
+        if block.numel():
+            going = send(block, target, group=self.group)
+            self.sent_bytes += block.numel() * block.element_size()
+        return _Letter(empty, coming, going)
 
     def _at(self, row: int, column: int) -> int:
         return self.devices[row % self.side * self.side + column % self.side]
@@ -146,16 +147,17 @@ class Cannon:
 
 
 class _Letter(NamedTuple):
-    """A block that comes, and the one that goes."""
+    """A block, or the one that comes, and the one that goes."""
 
-    coming: Tensor
-    going: Tensor
-    works: list[Any]
+    block: Tensor
+    coming: Coming | None
+    going: Going | None
 
     def arrived(self) -> Tensor:
-        for work in self.works:
-            work.wait()
-        return self.coming
+        block = self.coming.wait() if self.coming else self.block
+        if self.going:
+            self.going.wait()
+        return block
 
 
 class _Product(torch.autograd.Function):

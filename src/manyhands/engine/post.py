@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from manyhands.comm.message import Going, receive, send
 from manyhands.plan.layout import Block, Layout, Move, moves
 
 
@@ -48,7 +49,7 @@ class Post:
     def __init__(self, rank: int, seed: int = 0, *, channels_last: bool = False) -> None:
         self.rank, self.seed, self.draws = rank, seed, 0
         self.channels_last = channels_last
-        self.pending: list[tuple[Any, Tensor]] = []  # what is on its way
+        self.pending: list[Going] = []  # what is on its way
         self.sent_bytes = 0
         # What all results that learn depend on, even where a rank has none of them.
         self.anchor = torch.zeros(0, requires_grad=True)
@@ -107,8 +108,8 @@ class Post:
 
     def finish(self) -> None:
         """Wait until all that was sent has gone."""
-        for work, _ in self.pending:
-            work.wait()
+        for each in self.pending:
+            each.wait()
         self.pending.clear()
 
     def carry(self, tensor: Tensor, have: Layout, want: Layout, lay: Lay, stage: int, *, back: bool = False) -> Tensor:
@@ -144,18 +145,18 @@ class Post:
         if self.on_way.again is not None and arriving:
             return partial(self.on_way.again.pop, 0)
         leaving = [each for each in chosen if each.source == here != each.target and self.on_way.again is None]
-        buffers = {source: tensor.new_empty(_count(group, tensor, lay.dim)) for source, group in arriving}
-        works = [dist.irecv(buffer, source, tag=tag) for source, buffer in buffers.items()]
+        coming = {
+            source: receive(tensor, _count(group, tensor, lay.dim), source=source, tag=tag)
+            for source, group in arriving
+        }
         for target, group in _grouped((each.target, each) for each in leaving):
             pieces = [_narrow(tensor, each.block, given, lay.dim).reshape(-1) for each in group]
-            message = pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
+            message = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             self.sent_bytes += message.numel() * message.element_size()
-            self.pending.append((dist.isend(message, target, tag=tag), message))
+            self.pending.append(send(message, target, tag=tag))
 
         def finish() -> Tensor:
-            for work in works:
-                assert work is not None
-                work.wait()
+            buffers = {source: each.wait() for source, each in coming.items()}
             shape = list(tensor.shape)
             shape[0] = asked.rows.size
             if lay.dim:

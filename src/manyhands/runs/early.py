@@ -21,7 +21,6 @@ CUT: dict[str, tuple[str, ...]] = {
     "compress": ("none",),
     "compile": ("off",),
     "capture": ("off",),
-    "device": ("cpu",),
 }
 # The same for ranks whose weights are not all alike.
 LOOSE: dict[str, tuple[str, ...]] = {"shard": ("none",), "compress": ("none",), "capture": ("off",)}
@@ -208,7 +207,7 @@ def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | Non
     if here is not None and here.world != plan.world:
         raise PlanError(f"plan {plan.name} has {plan.world} ranks, {here.world} were started: make the numbers equal")
     local = here.local_world if here else plan.world
-    if plan.device == "cuda" and local > len(machine.gpus):
+    if plan.device == "cuda" and not plan.cuts_layers and local > len(machine.gpus):
         raise PlanError(
             f"plan {plan.name} needs a GPU for each of {local} ranks, this machine has {len(machine.gpus)}: "
             "use fewer ranks or device=cpu"
@@ -218,7 +217,7 @@ def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | Non
 def _backend(plan: Plan, here: Place | None) -> str:
     """The fastest that can do it: shared memory, unless ranks have GPUs, are on several hosts or must send less."""
     if plan.device == "cuda":
-        return "nccl"
+        return "gloo" if plan.cuts_layers else "nccl"
     apart = here is not None and here.local_world != here.world
     sends = plan.shard == "full" or plan.compress not in (None, "none") or plan.is_baseline
     return "gloo" if sends or apart or platform.machine() not in ("x86_64", "AMD64") else "shm"
@@ -226,7 +225,10 @@ def _backend(plan: Plan, here: Place | None) -> str:
 
 def _check_backend(plan: Plan) -> None:
     said = f"plan {plan}: backend={plan.backend}"
-    if (plan.backend == "nccl") != (plan.device == "cuda"):
+    if plan.cuts_layers and plan.device == "cuda":  # by way of the host (comm.message); ranks may share a GPU
+        if plan.backend != "gloo":
+            raise PlanError(f"{said} with device=cuda: layers in parts of GPUs go over gloo; leave backend out")
+    elif (plan.backend == "nccl") != (plan.device == "cuda"):
         raise PlanError(f"{said} with device={plan.device}: GPUs use nccl, the CPU gloo, shm or mpi")
     if plan.shard == "full":
         if plan.backend not in ("gloo", "nccl"):

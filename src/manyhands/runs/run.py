@@ -175,7 +175,7 @@ def enter(plan: Plan, config: Config, here: Place | None) -> None:
     if plan.has_ranks and not plan.is_conducted:
         assert here is not None
         if plan.device == "cuda" and torch.cuda.is_available():
-            torch.cuda.set_device(local)
+            torch.cuda.set_device(local % torch.cuda.device_count())  # ranks with layers in parts may share one
         join(here, plan.backend or "gloo", config.train.timeout)
 
 
