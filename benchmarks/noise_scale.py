@@ -1,6 +1,7 @@
 """The critical batch that the noise in the gradients predicts, beside the one that steps to a target show.
 
-usage: noise_scale.py [mnist | tweets] [--size 6000] [--sizes 32,64,…] [--budget 3] [--epochs 20] [--target ACC]
+usage: noise_scale.py [mnist | tweets] [--plan serial] [--size 6000] [--sizes 32,64,…] [--budget 3] [--epochs 20]
+                      [--target ACC] [--validation 0.15]
        (MANYHANDS_DATA must hold the sets)
 
 Each set is one `manyhands tune batch-size`: the noise scale is measured along one training at the smallest batch; then
@@ -22,7 +23,8 @@ SIZES = "32,64,128,256,512,1024"
 
 def tuned(data: str, options: argparse.Namespace) -> Result:
     command = (
-        sys.executable, "-m", "manyhands", "tune", "batch-size", MODELS[data], "--data", data, "--sizes", options.sizes,
+        sys.executable, "-m", "manyhands", "tune", "batch-size", MODELS[data], "--data", data, "--plan", options.plan,
+        "--sizes", options.sizes,
         "--budget", options.budget, "--epochs", options.epochs, "--set", f"data.size={options.size}",
         "--set", f"data.validation={options.validation}", "--json",
     )  # fmt: skip
@@ -61,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", choices=MODELS, help="default: all")
     parser.add_argument("--size", type=int, default=6000, help="samples, validation included")
+    parser.add_argument("--plan", default="serial")
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--budget", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
