@@ -291,7 +291,9 @@ def table(told: argparse.Namespace) -> Iterator[str]:
 
 
 def proportion(rows: Sequence[Result]) -> Iterator[str]:
-    """How far past 1,024 steps to the target fall as the batch grows."""
+    """How far past 1,024 steps to the target fall as the batch grows, where that was asked for."""
+    if FROM not in {each["batch"] for each in rows}:
+        return
     for recipe in dict.fromkeys(each["recipe"] for each in rows):
         mean = {
             each["batch"]: statistics.fmean(each["steps"])

@@ -1,5 +1,7 @@
 """Layers in parts on this machine: what is proposed, from costs that are told."""
 
+from dataclasses import replace
+
 import pytest
 
 from manyhands.cost.measured import Profile
@@ -75,14 +77,15 @@ def test_layers_that_are_no_chain_have_presets() -> None:
     assert (found.plan.name, found.plan.layers) in [("owt:2", ()), ("tensor:2", ())]
 
 
-@pytest.mark.parametrize(("sums", "messages", "cuts"), [(0.1, 0.1, 1), (0.1, 1e-5, 0), (1e4, 1e4, 0)])
+@pytest.mark.parametrize(("rate", "slower", "cuts"), [(0.1, 1, True), (0.1, 100, False), (1e4, 1, False)])
 def test_only_what_is_faster_than_whole_layers_is_proposed(
-    graph: Graph, sums: float, messages: float, cuts: int, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, rate: float, slower: int, cuts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages are timed only where cutting would pay with fast ones."""
-    asked: list[str] = []
-    monkeypatch.setattr(find, "known_messages", lambda backend, machine: asked.append(backend) or link(messages))
-    known = [(BY_SAMPLE, profile(graph), Links(link(sums), link(sums)))]
-    found = find._cut(graph, known, {BY_SAMPLE: whole(graph, sums)}, CONFIG, TWO)
-    assert len(found) == cuts
-    assert asked == (["shm"] if sums < 1 else [])
+    """By what its layers take where they are passed through in parts, which may be longer."""
+    told = profile(graph)
+    own = replace(told, layers=dict.fromkeys(told.layers, ((slower * 10**6, slower * 10**6),)))
+    monkeypatch.setattr(find, "known_messages", lambda backend, machine: link(rate))
+    monkeypatch.setattr(find, "profiles", lambda config, plans, sizes, machine: [own] * len(plans))
+    best = find.Candidate(BY_SAMPLE, whole(graph, rate).result.step_ms)
+    found = find._cut(graph, [(BY_SAMPLE, told, Links(link(rate), link(rate)))], best, CONFIG, TWO)
+    assert (found is not None) == cuts

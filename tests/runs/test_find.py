@@ -173,7 +173,8 @@ def test_of_plans_that_differ_in_single_layers_the_right_one_is_remembered(
     again = find.find(parse("auto"), SMALL, detect())
     assert again.known
     assert again.best == best
-    assert [each["name"] for each in again.to_json()["candidates"]] == ["data:2", "searched, 1 layer apart from data:2"]
+    assert again.to_json()["plan"] == "data:2, 1 layer apart"
+    assert [each["name"] for each in again.to_json()["candidates"]] == ["data:2", "data:2, 1 layer apart"]
 
 
 def test_auto_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

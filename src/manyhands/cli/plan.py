@@ -77,7 +77,8 @@ def _verdict(answer: "Answer") -> str:
         f", repaid after {answer.repaid_after:,} steps against plain." if answer.repaid_after else "; plain is as fast."
     )
     again = " (some time ago: the answer was kept)" if answer.known else ""
-    return f"{best.plan} takes {best.measured_ms:,.2f} ms a step, the least of what was measured. {cost}{again}{repaid}"
+    taken = f"{best.plan.label} takes {best.measured_ms:,.2f} ms a step, the least of what was measured."
+    return f"{taken} {cost}{again}{repaid}"
 
 
 def _described(

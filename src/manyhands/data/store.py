@@ -21,12 +21,12 @@ from manyhands.data.source import Content, Source, reading
 from manyhands.errors import DataError
 from manyhands.progress import say
 
+VERSION = 1  # of the stored format and of the decoding: a higher one makes every source be decoded again
+DTYPES: dict[Kind, str] = {"image": "uint8", "text": "int32", "table": "float32"}
+
 # numpy reads what is before an array with `ast`, whose depth CPython 3.11 counts for all threads at once: two that read
 # at the same time may end in a SystemError.
 _heading = threading.Lock()
-
-VERSION = 1  # of the stored format and of the decoding: a higher one makes every source be decoded again
-DTYPES: dict[Kind, str] = {"image": "uint8", "text": "int32", "table": "float32"}
 
 
 @dataclass(frozen=True)

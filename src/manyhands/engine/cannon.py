@@ -130,13 +130,10 @@ class Cannon:
         if target == self.rank:
             return _Letter(block, None, None)
         shape = (len(block), self.widths[part % self.side])
-        empty, coming, going = block.new_empty(shape), None, None
-        if empty.numel():
-            coming = receive(block, *shape, source=source, group=self.group)
-        if block.numel():
-            going = send(block, target, group=self.group)
-            self.sent_bytes += block.numel() * block.element_size()
-        return _Letter(empty, coming, going)
+        coming = receive(block, *shape, source=source, group=self.group) if all(shape) else None
+        going = send(block, target, group=self.group) if block.numel() else None
+        self.sent_bytes += block.numel() * block.element_size()
+        return _Letter(block.new_empty(0 if coming else shape), coming, going)
 
     def _at(self, row: int, column: int) -> int:
         return self.devices[row % self.side * self.side + column % self.side]

@@ -37,9 +37,8 @@ class Part(Tensor):
     lay: Lay
     post: Post
     stage: int  # in which it was made
-    brought: dict[
-        tuple[Layout, bool], Tensor
-    ]  # where it lies by now as well, and whether gradients come back from there
+    # Where it lies by now as well, and whether gradients come back from there.
+    brought: dict[tuple[Layout, bool], Tensor]
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -7,6 +7,7 @@ only for what these take: so stages work at the same time (plan.schedule draws h
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,7 +33,9 @@ class PipelineStep:
 
     def __post_init__(self) -> None:
         if stages_per_device(self.hybrid.pipeline.schedule) > 1:
-            self.threads = ThreadPoolExecutor(2 * self.microbatches, "pass")
+            device = self.trainee.device
+            settle = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+            self.threads = ThreadPoolExecutor(2 * self.microbatches, "pass", settle)
 
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         trainee, whole = self.trainee, len(batch[0])
@@ -116,5 +119,7 @@ class _Passes:
     def _backward(self, number: int) -> None:
         later = self.step.hybrid.later
         before = len(later)
-        self.losses.pop(number).backward()  # type: ignore[no-untyped-call]
+        # In this thread on a GPU too, where autograd has one for all passes, which a pass that stops would hold up.
+        with torch.autograd.set_multithreading_enabled(False):
+            self.losses.pop(number).backward()  # type: ignore[no-untyped-call]
         self.waiting[number] = len(later) - before

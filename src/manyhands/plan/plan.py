@@ -178,6 +178,12 @@ class Plan:
         """Fill what is not said; what is said stays."""
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
+    @property
+    def label(self) -> str:
+        """Its words, and how many single layers it names."""
+        count = len(self.layers)
+        return f"{self}, {count} layer{'s' if count > 1 else ''} apart" if count else str(self)
+
     def __str__(self) -> str:
         """The words that make this plan again (cores and single layers apart)."""
         return ",".join([self.name, *(f"{name}={value}" for name, value in self.said().items() if name not in BY_RANK)])

@@ -39,7 +39,7 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
     machine, existed = detect(), out is not None and out.exists()
     config, picked = runs.with_batch(runs.located(config), plan)
     answer = find(plan, config, machine)
-    say(f"found {answer.best.plan} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
+    say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
     run = runs.begin(config, answer.best.plan, out, command, machine).update(search=answer.to_json())
     run = runs.tell_batch(run, picked)
     if (predicted := timeline_of(plan, config, machine)).exists():

@@ -106,7 +106,8 @@ def _can_capture(config: Config) -> bool:
 def _room(plan: Plan, machine: Machine) -> float:
     """Bytes that the resident set may take: half of the device's memory."""
     if plan.device == "cuda":
-        return float(torch.cuda.mem_get_info()[0]) / 2
+        sharers = -(-plan.world // torch.cuda.device_count()) if plan.has_ranks else 1
+        return float(torch.cuda.mem_get_info()[0]) / 2 / sharers
     return machine.memory_bytes / 2
 
 

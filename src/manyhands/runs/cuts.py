@@ -46,13 +46,14 @@ def _plans(
     graph: Graph, by_sample: Plan, profile: Profile, links: tuple[Link, Link], config: Config, machine: Machine
 ) -> Iterator[Plan]:
     batch, ranks = config.train.batch_size, by_sample.world
-    presets = [replace(by_sample, axes=(Axis(name, ranks),)) for name in PRESETS]
-    yield from presets
+    yield from (replace(by_sample, axes=(Axis(name, ranks),)) for name in PRESETS)
     if ranks > MOST_EXACT:
         return
-    with suppress(PlanError):  # layers that form no chain
-        costs, cluster = cut_costs(graph, by_sample, profile, links, config, machine)
+    costs, cluster = cut_costs(graph, by_sample, profile, links, config, machine)
+    try:
         best = exact(make(graph, costs, cluster, batch, gpipe(graph, 1)), Space.of(graph, batch, ranks)).splits
-        ways = [named(each, splits_of(each, graph, batch, ranks), graph, best) for each in (by_sample, *presets)]
-        if ways[0].layers:
-            yield min(ways, key=lambda each: len(each.layers))
+    except PlanError:  # layers that form no chain, or that do not fit
+        return
+    searched = named(by_sample, splits_of(by_sample, graph, batch, ranks), graph, best)
+    if searched.layers:
+        yield searched

@@ -13,7 +13,7 @@ from manyhands.runs.simulated import micro_batches
 def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
     """The plan, if the model can be cut so; with stages of a pipeline that take equally long, as was measured.
 
-    Over several hosts stages are balanced by their floating-point operations: this one cannot time the others.
+    Over several hosts, which this one cannot time, and on GPUs stages are balanced by their floating-point operations.
     """
     here, batch = Here.of(config), config.train.batch_size
     numbers = micro_batches(plan, splits_of(plan, here.graph, batch, plan.world), batch)
@@ -21,7 +21,7 @@ def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
     balances = plan.balance != "equal" and not plan.layers
     if stages == 1 or not (balances or plan.microbatches is None):
         return plan
-    if not one_host:
+    if not one_host or plan.device == "cuda":
         return plan.with_defaults(microbatches=numbers[-1])
     found = here.predict(plan, batch)
     plan = plan.with_defaults(microbatches=found.plan.microbatches)

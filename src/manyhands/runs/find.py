@@ -9,7 +9,7 @@ contest      the best few, and always plain, serial and ddp, for some real steps
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.early import settle_early
 from manyhands.runs.explained import rows
 from manyhands.runs.links import Links, known_links, known_messages
-from manyhands.runs.planned import name_of
-from manyhands.runs.predicted import predicted
+from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction
 
@@ -61,7 +60,7 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "name": name_of(self.plan) if self.plan.layers else str(self.plan),
+            "name": self.plan.label,
             "table": to_table(self.plan),
             "predicted_step_ms": self.predicted_ms,
             "measured_step_ms": self.measured_ms,
@@ -90,7 +89,7 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "plan": str(self.best.plan),
+            "plan": self.best.plan.label,
             "predicted_step_ms": self.best.predicted_ms,
             "measured_step_ms": self.best.measured_ms,
             "candidates": [each.to_json() for each in self.candidates],
@@ -180,19 +179,23 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
     schema = load(config.data.name, config.data).schema
     graph = fuse(graph_of(config))
     predictions: dict[Plan, Prediction] = {}
-    known: list[tuple[Plan, Profile, Links]] = []  # of several ranks
+    fastest: list[tuple[Plan, Profile, Links]] = []  # of each number of ranks above one
     for ranks in layouts(machine.physical_cores, config.train.batch_size):
         plans = [settle_early(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
         say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''} of {plans[0].threads} threads")
         share = -(-config.train.batch_size // ranks)
         links = known_links(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
-        for plan, profile in zip(plans, profiles(config, plans, [share], machine), strict=True):
-            predictions[plan] = predicted(graph, plan, profile, links, config, machine)
-            known += [(plan, profile, links)] if links else []
-    predictions |= _cut(graph, known, predictions, config, machine)
+        taken = dict(zip(plans, profiles(config, plans, [share], machine), strict=True))
+        predictions |= {plan: predicted(graph, plan, taken[plan], links, config, machine) for plan in plans}
+        if links:
+            best = min(plans, key=lambda plan: predictions[plan].result.step_ns)
+            fastest.append((best, taken[best], links))
     found = [Candidate(plan, each.result.step_ms) for plan, each in predictions.items()]
     found.sort(key=lambda each: each.predicted_ms or 0.0)
     chosen = [*shortlist(found), *references(auto, config, machine)]
+    if (cut := _cut(graph, fastest, found[0], config, machine)) is not None:
+        predictions[cut.plan] = cut
+        chosen.insert(0, Candidate(cut.plan, cut.result.step_ms))
     # A turn has its plan bound: plain gets the number of its threads.
     turns = dict(zip((each.plan for each in chosen), contest(config, [each.plan for each in chosen]), strict=True))
     every = [*found, *(each for each in chosen if each not in found)]
@@ -201,24 +204,27 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
 
 def _cut(
     graph: Graph,
-    known: Sequence[tuple[Plan, Profile, Links]],
-    whole: Mapping[Plan, Prediction],
+    fastest: Sequence[tuple[Plan, Profile, Links]],
+    best: Candidate,
     config: Config,
     machine: Machine,
-) -> dict[Plan, Prediction]:
-    """The fastest plan with layers in parts, if it is predicted to be faster than all with whole ones.
+) -> Prediction | None:
+    """The fastest plan with layers in parts, if it is predicted to be faster than the best with whole ones.
 
-    Messages between ranks are timed only where it would be with those as fast as sums, which are known already.
+    It is searched for with the layers of the plan by sample, and predicted with its own: passed through in parts, of as
+    many samples as these have.
     """
-    best = min(each.result.step_ns for each in whole.values())
     found: list[Prediction] = []
-    for plan, profile, links in known:
-        quick = fastest_cut(graph, plan, profile, (links.small, links.small), config, machine)
-        if quick is not None and quick.result.step_ns < best:
-            both = links.small, known_messages(plan.backend or "shm", machine)
-            found += [cut] if (cut := fastest_cut(graph, plan, profile, both, config, machine)) else []
-    fastest = min(found, key=lambda each: each.result.step_ns, default=None)
-    return {fastest.plan: fastest} if fastest and fastest.result.step_ns < best else {}
+    for plan, profile, links in fastest:
+        both = links.small, known_messages(plan.backend or "shm", machine)
+        cut = fastest_cut(graph, plan, profile, both, config, machine)
+        if cut is None or cut.result.step_ms >= (best.predicted_ms or 0.0):
+            continue
+        sizes = sorted({-(-config.train.batch_size // split.sample) for split in cut.splits})
+        (own,) = profiles(config, [cut.plan], sizes, machine)
+        found.append(predicted_cut(graph, cut.plan, own, both, config, machine))
+    cut = min(found, key=lambda each: each.result.step_ns, default=None)
+    return cut if cut is not None and cut.result.step_ms < (best.predicted_ms or 0.0) else None
 
 
 def _tried_on_gpus(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
@@ -276,18 +282,13 @@ def references(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
     return [Candidate(settle_early(plan, config, machine)) for plan in plans]
 
 
-def _way(plan: Plan) -> tuple[Any, ...]:
-    """How ranks share the work."""
-    return plan.axes, plan.layers
-
-
 def shortlist(found: Sequence[Candidate]) -> list[Candidate]:
     """Those worth a trial, from the best: of each number of ranks the best, and up to two that come near the best."""
     best = found[0].predicted_ms or 0.0
     near = [each for each in found if (each.predicted_ms or 0.0) <= NEAR * best][:BEST]
     kept: list[Candidate] = []
     for each in found:
-        first = _way(each.plan) not in [_way(other.plan) for other in kept]
+        first = each.plan.axes not in [other.plan.axes for other in kept]
         if each in near or (first and (each.plan.world == 1 or (each.predicted_ms or 0.0) <= 1.5 * best)):
             kept.append(each)
     return kept

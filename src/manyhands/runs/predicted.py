@@ -12,7 +12,7 @@ from manyhands.plan.presets import splits
 from manyhands.plan.split import on
 from manyhands.runs.config import Config
 from manyhands.runs.links import Links
-from manyhands.runs.simulated import Prediction, micro_batches
+from manyhands.runs.simulated import Prediction, check_degrees, micro_batches
 from manyhands.simulate.result import predict
 
 
@@ -37,6 +37,7 @@ def predicted_cut(
     as many as is fastest."""
     batch, (costs, cluster) = config.train.batch_size, cut_costs(graph, plan, profile, links, config, machine)
     chosen = splits_of(plan, graph, batch, plan.world, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
+    check_degrees(plan, graph, chosen, cluster.devices)
     pipeline = pipeline_of(plan, chosen)
     tried = [
         (number, predict(graph, chosen, costs, cluster, batch, number, pipeline))

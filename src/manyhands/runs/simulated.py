@@ -102,7 +102,7 @@ class Simulator:
         graph = self.apart if self.apart and _names_joined(plan, self.graph) else self.graph
         costs = self._costs(cluster, plan, batch)
         splits = splits_of(plan, graph, batch, cluster.devices, lambda layer: sum(costs.layer(layer, batch, 1, 1)))
-        _check_degrees(plan, graph, splits, cluster.devices)
+        check_degrees(plan, graph, splits, cluster.devices)
         pipeline = pipeline_of(plan, splits)
         tried = [
             (number, predict(graph, splits, costs, cluster, batch, number, pipeline))
@@ -207,7 +207,7 @@ def devices_for(plan: Plan, devices: int | None) -> int:
     return devices
 
 
-def _check_degrees(plan: Plan, graph: Graph, splits: Sequence[Split], devices: int) -> None:
+def check_degrees(plan: Plan, graph: Graph, splits: Sequence[Split], devices: int) -> None:
     for layer, split in zip(graph.layers, splits, strict=True):
         for degree in (split.sample, split.parameter * split.reduction):
             if devices % degree:

@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     update: Ints  # ns [l, k of parameter x reduction]
     sync: Ints  # ns [l, k of sample, k of parameter x reduction] where measured, else -1
     output: Ints  # bytes of all samples of a micro-batch [l]
-    summed: Ints  # of these the bytes that parts by reduction add up [l]
+    summed: Ints  # bytes of what parts by reduction add up [l]
     weights: Ints  # bytes [l]
     shared: Ints  # bytes that the sample parts tell each other in either pass, as batch norm does [l]
     same: Bools  # takes of its input the features of which it makes its output [l]
