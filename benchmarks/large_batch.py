@@ -11,9 +11,9 @@ validation part of seed 0 from five: the scaling rule's, a quarter and four time
 these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
 is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
 again. --rates-of takes the rates that were chosen on another device, by the lines of FILE; --accuracy leaves out the
-trainings at the rate that is soonest at the target. --looks: how often in an epoch the validation part is looked at,
-where it has as many steps. --trained-on trains nothing: it prints what FILE holds, which was trained on machine M, with
-as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
+trainings at the rate that is soonest at the target, and what is told of them. --looks: how often in an epoch the
+validation part is looked at, where it has as many steps. --trained-on trains nothing: it prints what FILE holds, which
+was trained on machine M, with as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -259,6 +259,7 @@ def row(cells: Cells, make: Callable[..., Cell], recipe: str, batch: int, told: 
         "steps": [each["steps_to_target"] for each in came],
         "seconds": [each["seconds_to_target"] for each in came],
         "of": len(soon),
+        "ended": len(ends),
         "tested": [each["test_accuracy"] for each in ends if not each["diverged"]],
     }
 
@@ -272,28 +273,32 @@ def table(told: argparse.Namespace) -> Iterator[str]:
 
     rows = [row(cells, make, recipe, batch, told) for recipe in told.recipes for batch in told.sizes]
     goal = f"{100 * told.target:g} %"
-    title = f"MNIST convnet, {told.epochs} epochs, {told.device}, to {goal} of the validation part"
+    title = f"MNIST convnet, {told.epochs} epochs, {told.device}"
+    title += "" if told.accuracy else f", to {goal} of the validation part"
     seeds = f"up to {told.seeds}" if told.trained_on else told.seeds
     yield from heading(title, seeds, interleaved=False, machine=told.trained_on)
-    yield f"| optimizer | batch | rate to {goal} | steps | seconds | came there | rate for accuracy | test accuracy |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    soon = ["rate to " + goal, "steps", "seconds", "came there"]
+    heads = ["optimizer", "batch", *([] if told.accuracy else soon), "rate for accuracy", "seeds", "test accuracy"]
+    yield f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}"
     for each in rows:
-        parts = [each["recipe"], f"{each['batch']:,}", f"{each['soonest']:g}"]
-        parts += [
-            spread(each["steps"], 0) if each["steps"] else "",
-            spread(each["seconds"], 2) if each["steps"] else "",
-        ]
-        parts += [f"{len(each['steps'])} of {each['of']}", f"{each['best']:g}"]
+        parts = [each["recipe"], f"{each['batch']:,}"]
+        if not told.accuracy:
+            parts += [
+                f"{each['soonest']:g}",
+                spread(each["steps"], 0) if each["steps"] else "",
+                spread(each["seconds"], 2) if each["steps"] else "",
+                f"{len(each['steps'])} of {each['of']}",
+            ]
+        parts += [f"{each['best']:g}", str(each["ended"])]
         parts.append(spread(each["tested"], 2, 100) + " %" if each["tested"] else "diverged")
         yield f"| {' | '.join(parts)} |"
     yield ""
-    yield from proportion(rows)
+    if not told.accuracy:
+        yield from proportion(rows)
 
 
 def proportion(rows: Sequence[Result]) -> Iterator[str]:
-    """How far past 1,024 steps to the target fall as the batch grows, where that was asked for."""
-    if FROM not in {each["batch"] for each in rows}:
-        return
+    """How far past 1,024 steps to the target fall as the batch grows."""
     for recipe in dict.fromkeys(each["recipe"] for each in rows):
         mean = {
             each["batch"]: statistics.fmean(each["steps"])

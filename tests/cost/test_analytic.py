@@ -57,7 +57,7 @@ def test_members_add_up() -> None:
     both = replace(dense(), members=(dense(), RELU), operation="Linear + ReLU")
     assert Analytic(FAST, BATCH).layer(both, 4, 1, 1) == (18_000, 34_000)
     assert Analytic(FAST, BATCH).layer(both, 4, 1, 2) == (10_000, 18_000)  # the second takes the sum
-    assert Analytic(FAST, BATCH).memory(both, 4, 1, 1) == 4 * (80 + 80) + 4 * 220 * 4
+    assert Analytic(FAST, BATCH).memory(both, 4, 1, 1, 1) == 4 * (80 + 80) + 4 * 220 * 4
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,14 @@ def test_what_the_backward_pass_does_twice(layer: Layer, times: int) -> None:
 def test_the_update_reads_and_writes_what_the_optimizer_keeps(optimizer: str, touched: int, kept: int) -> None:
     costs = Analytic(DEVICE, BATCH, optimizer=optimizer)
     assert costs.update(100) == 4 * 100 * touched
-    assert costs.memory(dense(), 4, 1, 1) == 4 * 80 + 4 * 220 * kept
-    assert costs.memory(dense(), 2, 2, 3) == 4 * 20 * 3 + 4 * 110 * kept
+    assert costs.memory(dense(), 4, 1, 1, 1) == 4 * 80 + 4 * 220 * kept
+    assert costs.memory(dense(), 2, 2, 1, 3) == 4 * 20 * 3 + 4 * 110 * kept
+    assert costs.memory(dense(), 2, 1, 2, 3) == 4 * 40 * 3 + 4 * 110 * kept  # of a sum each has all
 
 
 def test_frozen_weights_are_held_without_gradient_or_state() -> None:
     costs = Analytic(DEVICE, BATCH)
-    assert costs.memory(replace(dense(), weights=(), frozen=220), 4, 1, 1) == 4 * 80 + 4 * 220
+    assert costs.memory(replace(dense(), weights=(), frozen=220), 4, 1, 1, 1) == 4 * 80 + 4 * 220
     assert costs.layer(replace(dense(0), weights=(), frozen=220), 4, 1, 1)[0] == 4 * (40 + 80) + 4 * 220
 
 

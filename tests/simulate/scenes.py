@@ -45,8 +45,8 @@ class Known:
     def sync(self, layer: Layer, sample: int, pieces: int) -> int | None:
         return self.synced.get(layer.name) if sample > 1 else None
 
-    def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
-        return round(self.bytes_of.get(layer.name, 0) * samples * micro / BATCH / pieces)
+    def memory(self, layer: Layer, samples: float, parameter: int, reduction: int, micro: int) -> int:
+        return round(self.bytes_of.get(layer.name, 0) * samples * micro / BATCH / (parameter * reduction))
 
     def activation_bytes(self) -> int:
         return 4

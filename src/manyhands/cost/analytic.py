@@ -61,10 +61,10 @@ class Analytic:
     def sync(self, layer: Layer, sample: int, pieces: int) -> int | None:
         return None
 
-    def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
-        kept = sum(each.results for each in layer.members or (layer,)) * samples * micro / self.batch / pieces
+    def memory(self, layer: Layer, samples: float, parameter: int, reduction: int, micro: int) -> int:
+        kept = sum(each.results for each in layer.members or (layer,)) * samples * micro / self.batch / parameter
         weights = layer.frozen + layer.parameters * (2 + STATE.get(self.optimizer, 2))
-        return round(kept * BYTES[self.precision] + 4 * weights / pieces)
+        return round(kept * BYTES[self.precision] + 4 * weights / (parameter * reduction))
 
     def activation_bytes(self) -> int:
         return BYTES[self.precision]

@@ -21,8 +21,9 @@ class Costs(Protocol):
         """Adding up a layer's gradients over so many parts by sample, cut into pieces; None: by the links."""
         ...
 
-    def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
-        """Bytes of one part: weights, gradients, optimizer state and what the backward pass needs."""
+    def memory(self, layer: Layer, samples: float, parameter: int, reduction: int, micro: int) -> int:
+        """Bytes of one part: weights, gradients, optimizer state and what the backward pass needs. Parts by reduction
+        have each a part of the weights, and all of the sum."""
         ...
 
     def activation_bytes(self) -> int:

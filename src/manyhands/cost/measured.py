@@ -85,10 +85,11 @@ class Measured:
         whole = 1e9 * self.link.seconds(4 * self.parameters // pieces) + self.profile.copy / pieces
         return round(whole * layer.parameters / self.parameters)
 
-    def memory(self, layer: Layer, samples: float, pieces: int, micro: int) -> int:
+    def memory(self, layer: Layer, samples: float, parameter: int, reduction: int, micro: int) -> int:
         item = self.activation_bytes()
         kept = sum(each.results for each in layer.members or (layer,)) / layer.inputs[0][0] * samples * micro * item
-        return round((kept + 4 * layer.parameters * (2 + STATE.get(self.optimizer, 2))) / pieces)
+        weights = 4 * layer.parameters * (2 + STATE.get(self.optimizer, 2))
+        return round(kept / parameter + weights / (parameter * reduction))
 
     def activation_bytes(self) -> int:
         return 2 if self.precision == "bf16" else 4

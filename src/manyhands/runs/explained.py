@@ -53,7 +53,6 @@ def rows(prediction: Prediction) -> list[Row]:
     found = []
     for number, (layer, split) in enumerate(zip(result.graph.layers, splits, strict=True)):
         k, p, r = problem.degree[[board.sample[number], board.parameter[number], board.reduction[number]]]
-        q = problem.degree[board.parameter[number] * board.reduction[number]]
         backward = int(problem.backward[number, k, p, r]) if result.graph.learns[number] else 0
         found.append(
             Row(
@@ -66,7 +65,7 @@ def rows(prediction: Prediction) -> list[Row]:
                 backward_ms=micro * backward / 1e6,
                 transfer_ms=transfer_ns(result, number) / 1e6,
                 saves_ms=None if (gain := saved[number]) is None else gain / 1e6,
-                memory_mb=int(problem.memory[number, k, q]) / MB,
+                memory_mb=int(problem.memory[number, k, p, r]) / MB,
             )
         )
     return found

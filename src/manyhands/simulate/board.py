@@ -92,7 +92,7 @@ class Problem(NamedTuple):
     overlap: bool  # transfers and computation go at once
     late: bool  # gradients are reduced after the backward pass
     # Memory, bytes of one part.
-    memory: Ints  # [l, k of sample, k of parameter x reduction]
+    memory: Ints  # bytes [l, k of sample, k of parameter, k of reduction]
     capacity: int
 
 
@@ -209,7 +209,8 @@ def place(problem, board, layer, devices):
                 for _ in range(copies):
                     piece[0, part], piece[1, part], piece[2, part] = sample, parameter, reduction
                     part += 1
-    needed = problem.memory[layer, problem.degree[samples], problem.degree[parameters * reductions]]
+    k, p, r = problem.degree[samples], problem.degree[parameters], problem.degree[reductions]
+    needed = problem.memory[layer, k, p, r]
     board.parts[layer], board.needs[layer] = part, needed
     for number in range(part):
         device = devices[number]

@@ -85,10 +85,9 @@ class Result:
         problem, board = self.simulation.problem, self.simulation.board
         used = [0] * problem.devices
         for layer in range(len(self.graph.layers)):
-            k = problem.degree[board.sample[layer]]
-            q = problem.degree[board.parameter[layer] * board.reduction[layer]]
+            k, p, r = problem.degree[[board.sample[layer], board.parameter[layer], board.reduction[layer]]]
             for device in board.device[layer][: board.parts[layer]]:
-                used[device] += int(problem.memory[layer, k, q])
+                used[device] += int(problem.memory[layer, k, p, r])
         return used
 
     @property
