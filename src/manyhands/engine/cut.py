@@ -274,7 +274,8 @@ class Cut:
 
     def _agreed(self, result: Tensor | None) -> torch.dtype:
         """The type of the results, as those have it that computed some; asked once."""
-        key = (self.module.training, torch.is_autocast_enabled("cpu"), torch.is_grad_enabled())
+        narrow = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+        key = (self.module.training, narrow, torch.is_grad_enabled())
         if key not in self.types:
             told: list[torch.dtype | None] = [None] * dist.get_world_size()
             dist.all_gather_object(told, None if result is None else result.dtype)
