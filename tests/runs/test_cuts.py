@@ -77,15 +77,18 @@ def test_layers_that_are_no_chain_have_presets() -> None:
     assert (found.plan.name, found.plan.layers) in [("owt:2", ()), ("tensor:2", ())]
 
 
-@pytest.mark.parametrize(("rate", "slower", "cuts"), [(0.1, 1, True), (0.1, 100, False), (1e4, 1, False)])
+@pytest.mark.parametrize(("share", "slower", "cuts"), [(1.0, 1, True), (1.0, 100, False), (0.1, 1, False)])
 def test_only_what_is_faster_than_whole_layers_is_proposed(
-    graph: Graph, rate: float, slower: int, cuts: bool, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, share: float, slower: int, cuts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what its layers take where they are passed through in parts, which may be longer."""
+    """By what its layers take where they are passed through in parts, which may be longer; `share`: of the step by
+    sample, that of the best plan with whole layers."""
     told = profile(graph)
     own = replace(told, layers=dict.fromkeys(told.layers, ((slower * 10**6, slower * 10**6),)))
-    monkeypatch.setattr(find, "known_messages", lambda backend, machine: link(rate))
+    asked: list[str] = []
+    monkeypatch.setattr(find, "known_messages", lambda backend, machine: asked.append(backend) or link(0.1))
     monkeypatch.setattr(find, "profiles", lambda config, plans, sizes, machine: [own] * len(plans))
-    best = find.Candidate(BY_SAMPLE, whole(graph, rate).result.step_ms)
-    found = find._cut(graph, [(BY_SAMPLE, told, Links(link(rate), link(rate)))], best, CONFIG, TWO)
+    best = find.Candidate(BY_SAMPLE, share * whole(graph, 0.1).result.step_ms)
+    found = find._cut(graph, [(BY_SAMPLE, told, Links(link(0.1), link(0.1)))], best, CONFIG, TWO)
     assert (found is not None) == cuts
+    assert asked == (["shm"] if share == 1 else []), "messages are timed where cutting may pay"
