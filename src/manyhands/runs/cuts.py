@@ -3,7 +3,7 @@
     owt:N, tensor:N     the presets
     exact               the best split of each layer, where layers form a chain (search.exact)
 
-Pipelines are not among them: cores of one machine share its memory, and have nothing to gain by stages.
+Pipelines are not among them: layers would have to be timed for every number of micro-batches.
 """
 
 from collections.abc import Iterator

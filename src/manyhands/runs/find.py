@@ -35,9 +35,8 @@ from manyhands.runs.simulated import Prediction
 
 BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
 NEAR = 1.05  # of the best prediction: what is not slower than this may turn out faster
-WORTH = (
-    0.97  # of the best prediction, what a plan with layers in parts may take: predictions are 2.5 % off in the median
-)
+# Of the best prediction, what a plan with layers in parts may take to be tried: predictions are 2.5 % off in median.
+WORTH = 0.97
 FREE = 1e6  # GB/s of messages that cost nothing
 MOST_LAYOUTS = 4  # numbers of ranks that are tried where there are many cores
 # PyTorch's defaults, on the CPU.
