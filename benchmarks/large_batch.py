@@ -1,19 +1,20 @@
 """Makes benchmarks/results/large_batch.md: what LARS and LAMB cost, and how far each optimizer lets the batch grow.
 
-usage: large_batch.py step [--repeats R]
+usage: large_batch.py step [--repeats R] [--captured]
        large_batch.py table [--cells FILE] [--device D] [--epochs E] [--seeds S] [--sizes 64,256,…] [--target 0.98]
                             [--samples N] [--recipes momentum;lars;…] [--rates-of D] [--accuracy] [--looks L]
                             [--trained-on M]
 
 step: one update of all weights against torch's SGD with momentum and AdamW, each in its fastest implementation, in
-turns. table: the MNIST convnet with every optimizer at every batch size. The rate of each cell is chosen by the
-validation part of seed 0 from five: the scaling rule's, a quarter and four times of it, then half and twice the best of
-these; plain SGD alone keeps the rate that was best at batch 256. Steps and seconds are those until the validation part
-is right to the target, evaluations left out. Every finished training is a line of FILE: what is there is not trained
-again. --rates-of takes the rates that were chosen on another device, by the lines of FILE; --accuracy leaves out the
-trainings at the rate that is soonest at the target, and what is told of them. --looks: how often in an epoch the
-validation part is looked at, where it has as many steps. --trained-on trains nothing: it prints what FILE holds, which
-was trained on machine M, with as many seeds as there are. (MANYHANDS_DATA must hold mnist.)
+turns; --captured: as a CUDA graph, as serial trainings on a GPU have it. table: the MNIST convnet with every optimizer
+at every batch size. The rate of each cell is chosen by the validation part of seed 0 from five: the scaling rule's, a
+quarter and four times of it, then half and twice the best of these; plain SGD alone keeps the rate that was best at
+batch 256. Steps and seconds are those until the validation part is right to the target, evaluations left out. Every
+finished training is a line of FILE: what is there is not trained again. --rates-of takes the rates that were chosen on
+another device, by the lines of FILE; --accuracy leaves out the trainings at the rate that is soonest at the target, and
+what is told of them. --looks: how often in an epoch the validation part is looked at, where it has as many steps.
+--trained-on trains nothing: it prints what FILE holds, which was trained on machine M, with as many seeds as there are.
+(MANYHANDS_DATA must hold mnist.)
 """
 
 import argparse
@@ -84,18 +85,26 @@ def shapes(model: str) -> list[torch.Size]:
     return [each.shape for each in made.parameters()]
 
 
-def updater(name: str, sizes: Sequence[torch.Size], device: str) -> Callable[[], float]:
+def updater(name: str, sizes: Sequence[torch.Size], device: str, captured: bool) -> Callable[[], float]:
     """A function that takes one step, and gives its milliseconds."""
     generator = torch.Generator().manual_seed(0)
     parameters = [nn.Parameter(torch.randn(each, generator=generator).to(device)) for each in sizes]
     for each in parameters:
         each.grad = torch.randn(each.shape, generator=generator).to(device)
     options = OptimOptions(name=name, weight_decay=1e-4)
-    optimizer = build(parameters, options, 1e-4, best=True, device=device, alone=True)
+    optimizer = build(parameters, options, 1e-4, best=True, device=device, captured=captured, alone=True)
+    update: Callable[[], object] = optimizer.step
+    if captured:
+        for _ in range(3):
+            update()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            update()
+        update = graph.replay
 
     def step() -> float:
         begun = time.perf_counter()
-        optimizer.step()
+        update()
         if device == "cuda":
             torch.cuda.synchronize()
         return 1000 * (time.perf_counter() - begun)
@@ -105,14 +114,15 @@ def updater(name: str, sizes: Sequence[torch.Size], device: str) -> Callable[[],
     return step
 
 
-def costs(repeats: int, device: str) -> Iterator[str]:
-    yield from heading(f"A step of the optimizer, {device}, {torch.get_num_threads()} threads", repeats)
+def costs(repeats: int, device: str, captured: bool) -> Iterator[str]:
+    how = f"{torch.get_num_threads()} threads" if device == "cpu" else "a CUDA graph" if captured else "eager"
+    yield from heading(f"A step of the optimizer, {device}, {how}", repeats)
     yield "| weights of | optimizer | ms | torch's | ms | ratio |\n| --- | --- | --- | --- | --- | --- |"
     for model in ("resnet50", "alexnet"):
         sizes = shapes(model)
         count = f"{model} ({len(sizes)} tensors, {sum(each.numel() for each in sizes) / 1e6:.0f} M)"
         for ours, theirs in PAIRS.items():
-            steps = [updater(name, sizes, device) for name in (ours, theirs)]
+            steps = [updater(name, sizes, device, captured) for name in (ours, theirs)]
             times = [[step() for step in steps] for _ in range(repeats)]
             mine, others = zip(*times, strict=True)
             ratios = [one / other for one, other in times]
@@ -330,6 +340,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="part", required=True)
     step = commands.add_parser("step")
     step.add_argument("--repeats", type=int, default=30)
+    step.add_argument("--captured", action="store_true")
     trains = commands.add_parser("table")
     trains.add_argument("--cells", type=Path, default=Path("large_batch.jsonl"))
     trains.add_argument("--epochs", type=int, default=20)
@@ -346,7 +357,7 @@ def main() -> None:
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     told = parser.parse_args()
     settle(allocator="keep" if told.device == "cpu" else "default")
-    for line in costs(told.repeats, told.device) if told.part == "step" else table(told):
+    for line in costs(told.repeats, told.device, told.captured) if told.part == "step" else table(told):
         print(line, flush=True)
 
 

@@ -57,6 +57,9 @@ def test_captured_is_eager(images: Dataset, optimizer: str) -> None:
     assert captured == pytest.approx(eager, rel=1e-4)
 
 
+# Torch's compiler uses what torch warns of, and would have sums in reduced precision.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_compiled_is_eager(images: Dataset) -> None:
     assert losses(COMPILED, images) == pytest.approx(losses(EAGER, images), rel=1e-3)
 
@@ -89,6 +92,8 @@ def test_plain_computes_the_same(images: Dataset) -> None:
     assert losses(plain, images) == pytest.approx(losses(CAPTURED, images), rel=1e-3)
 
 
+# Strides along a dimension of one element differ by convention alone; DDP tells of them.
+@pytest.mark.filterwarnings("ignore:Grad strides do not match bucket view strides:UserWarning")
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_one_rank_over_nccl_is_one_device(tmp_path: Path, model: str, precision: str) -> None:

@@ -56,10 +56,10 @@ def lamb(weights: list[Array], steps: Sequence[Sequence[Array]], lr: float, deca
 CASES = [pytest.param(LARS, lars, 5.0, id="lars"), pytest.param(LAMB, lamb, 0.01, id="lamb")]
 
 
-def drawn(seed: int = 0) -> tuple[list[Array], list[list[Array]]]:
+def drawn(*more: tuple[int, ...], seed: int = 0) -> tuple[list[Array], list[list[Array]]]:
     """Weights, and the gradients of every step; a layer of zeros, and one that has no gradient in some steps."""
     rng = np.random.default_rng(seed)
-    weights = [rng.normal(size=shape) * 0.3 for shape in [*SHAPES, (3, 2), (3, 2)]]
+    weights = [rng.normal(size=shape) * 0.3 for shape in [*SHAPES, *more, (3, 2), (3, 2)]]
     weights[-1] = np.zeros((3, 2))
     steps = [[rng.normal(size=w.shape) * 10.0 ** rng.integers(-3, 2) for w in weights] for _ in range(STEPS)]
     for gradients in steps[::3]:
@@ -115,6 +115,25 @@ def test_more_elements_than_a_page(kind: type[Trusting]) -> None:
         stepped([parameter], kind([parameter], lr=0.1, fused=fused), [[each] for each in gradients])  # type: ignore[call-arg]
         ends.append(parameter.detach())
     torch.testing.assert_close(ends[1], ends[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("decay", [0.0, 0.05])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(("kind", "reference", "lr"), CASES)
+def test_blocks_on_a_gpu(kind: type[Trusting], reference: Reference, lr: float, offset: int, decay: float) -> None:
+    """In fp32, over layers of several blocks too, wherever in memory they begin."""
+    weights, steps = drawn((3, 5001), (9000,))
+    parameters = []
+    for w in weights:
+        place = torch.empty(w.size + offset, device="cuda")[offset:].view(w.shape)
+        parameters.append(nn.Parameter(place.copy_(torch.tensor(w))))
+    optimizer: Any = kind(parameters, lr=lr, weight_decay=decay, fused=True)  # type: ignore[call-arg]
+    assert trust.fused(parameters) == "cuda"
+    stepped(parameters, optimizer, steps)
+    wanted = reference(weights, steps, lr, decay)
+    for parameter, w in zip(parameters, wanted, strict=True):
+        assert np.linalg.norm(parameter.detach().cpu().numpy() - w) <= 1e-5 * np.linalg.norm(w)
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -170,11 +170,21 @@ class _Normalize(torch.autograd.Function):
         x, _, mean, var = saved = ctx.saved_tensors
         if dy.stride() != x.stride():
             dy = torch.empty_like(x).copy_(dy)  # the kernels are fast only where both are laid out alike
-        parts = (False, True, True)  # not dx
-        _, d, b = torch.ops.aten.native_batch_norm_backward(dy, x, None, mean, var, None, None, False, ctx.eps, parts)
+        d, b = _sums(dy, x, mean, var, ctx.eps)
         needed: tuple[bool, ...] = ctx.needs_input_grad
         dx = _dx(ctx, saved, dy, d, b) if needed[0] else None
         return dx, d if needed[1] else None, b if needed[2] else None, None, None, None
+
+
+def _sums(dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """D and B of this rank."""
+    if x.is_cuda:  # whose kernel for given statistics refuses to leave out dx; this is what SyncBatchNorm has
+        scale = (var + eps).rsqrt()
+        b, d, _, _ = torch.batch_norm_backward_reduce(dy, x, mean, scale, None, True, False, False)
+        return d * scale, b
+    parts = (False, True, True)  # not dx
+    _, d, b = torch.ops.aten.native_batch_norm_backward(dy, x, None, mean, var, None, None, False, eps, parts)
+    return d, b
 
 
 def _dx(ctx: Any, saved: Sequence[Any], dy: Tensor, d: Tensor, b: Tensor) -> Tensor:

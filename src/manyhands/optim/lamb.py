@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from manyhands.optim.trust import Group, Slot, Trusting, ratio, squares_of
+from manyhands.optim.trust import Group, Slot, Trusting, rates_of, ratio, squares_of
 
 
 class LAMB(Trusting):
@@ -57,14 +57,24 @@ class LAMB(Trusting):
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         decay = how["weight_decay"]
-        if how["fused"]:
+        if how["fused"] == "cuda" and slots:
+            return _learn_in_blocks(how, slots, decay), []
+        if how["fused"] == "cpu":
             return _learn(how, slots, decay).T, []
         updates = _updates(how, slots, decay)
         return torch.stack([squares_of([slot[0] for slot in slots]), squares_of(updates)]), updates
 
     def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
         weights, rate = [slot[0] for slot in slots], how["lr"]
-        if how["fused"]:
+        if how["fused"] == "cuda":
+            from manyhands.optim import blocks
+
+            if ratios is None:
+                _learn_in_blocks(how, slots, 0.0)
+            blocks.lamb([slot[:2] for slot in slots], rates_of(rate, ratios, weights))
+            increment_version(weights)
+            return
+        if how["fused"] == "cpu":
             from manyhands.optim import passes
 
             if ratios is None:
@@ -84,6 +94,17 @@ def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
 
     numbers = [(*each, decay) for each in _numbers(how, slots)]
     return passes.over(passes.moments, [slot[:4] for slot in slots], numbers)
+
+
+def _learn_in_blocks(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
+    from manyhands.optim import blocks
+
+    beta1, beta2 = how["betas"]
+    torch._foreach_add_([slot[-1] for slot in slots], 1)
+    count = torch.stack([slot[-1] for slot in slots]).double()
+    root = (1 - beta2**count).sqrt()
+    numbers = torch.stack([root / (1 - beta1**count), root * how["eps"]], 1).float()
+    return blocks.moments([slot[:4] for slot in slots], numbers, how["betas"], decay)
 
 
 def _numbers(how: Group, slots: Sequence[Slot]) -> list[tuple[float, ...]]:

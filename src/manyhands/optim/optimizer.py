@@ -27,8 +27,8 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {
     "lamb": LAMB,
 }
 
-# Where torch has a fused kernel, and where we have (optim.passes). Adagrad's for CUDA is younger than the oldest torch
-# we support.
+# Where torch has a fused kernel, and where we have (optim.passes, optim.blocks). Adagrad's for CUDA is younger than the
+# oldest torch we support.
 _FUSED: dict[str, tuple[str, ...]] = {
     "sgd": ("cpu", "cuda"),
     "momentum": ("cpu", "cuda"),
@@ -36,8 +36,8 @@ _FUSED: dict[str, tuple[str, ...]] = {
     "adam": ("cpu", "cuda"),
     "adamw": ("cpu", "cuda"),
     "adagrad": ("cpu",),
-    "lars": ("cpu",),
-    "lamb": ("cpu",),
+    "lars": ("cpu", "cuda"),
+    "lamb": ("cpu", "cuda"),
 }
 
 # torch's fused SGD for the CPU goes wrong with a momentum in half precision (2.13: other numbers from 16 elements on).

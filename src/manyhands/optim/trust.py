@@ -8,6 +8,8 @@ go without a ratio and are not decayed.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import torch
@@ -38,7 +40,7 @@ def ratio(weights: Any, updates: Any) -> Any:
 
 
 class Trusting(torch.optim.Optimizer):
-    """What LARS and LAMB have in common; each group has `lr`, `weight_decay` and `fused` (optim.passes, on the CPU)."""
+    """What LARS and LAMB have in common; each group has `lr`, `weight_decay` and `fused` (by passes or blocks)."""
 
     parts: Parts | None = None
     alone = False  # whether nobody else writes the weights, so that what was known of them after a step still holds
@@ -51,8 +53,8 @@ class Trusting(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             learning = [each for each in group["params"] if each.grad is not None]
-            how = {**group, "fused": group["fused"] and can_fuse(learning)}
-            if how["fused"] and self.parts is None:
+            how = {**group, "fused": fused(learning) if group["fused"] else None}
+            if how["fused"] == "cpu" and self.parts is None:
                 most = math.inf if torch.get_num_threads() == 1 else SHARED
                 self._whole(how, [each for each in learning if each.numel() < most])
                 learning = [each for each in learning if each.numel() >= most]
@@ -131,14 +133,21 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
-def can_fuse(parameters: Sequence[Tensor]) -> bool:
-    """Whether passes can walk over them: rows of one type that numpy knows, without gaps in memory."""
-    kinds = {each.dtype for each in parameters}
-    return (
-        kinds in ({torch.float32}, {torch.float64})
-        and all(each.is_cpu for each in parameters)
-        and all(each.is_contiguous() or each.is_contiguous(memory_format=_last(each)) for each in parameters)
-    )
+def fused(parameters: Sequence[Tensor]) -> str | None:
+    """On what passes (CPU) or blocks (CUDA) can walk over them: rows of one type, without gaps in memory."""
+    kinds, devices = {each.dtype for each in parameters}, {each.device for each in parameters}
+    if len(kinds) != 1 or len(devices) != 1:
+        return None
+    if not all(each.is_contiguous() or each.is_contiguous(memory_format=_last(each)) for each in parameters):
+        return None
+    known = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float32,) if has_blocks() else ()}
+    kind = devices.pop().type
+    return kind if kinds.pop() in known.get(kind, ()) else None
+
+
+@cache
+def has_blocks() -> bool:
+    return find_spec("triton") is not None  # it comes with torch for CUDA
 
 
 def _last(tensor: Tensor) -> torch.memory_format:
@@ -149,6 +158,12 @@ def laid_out(gradient: Tensor | None, like: Tensor) -> Tensor:
     """A gradient whose elements lie in memory in the order of another's."""
     assert gradient is not None
     return gradient if gradient.stride() == like.stride() else torch.empty_like(like).copy_(gradient)
+
+
+def rates_of(rate: float | Tensor, ratios: Tensor | None, weights: Sequence[Tensor]) -> Tensor:
+    """A rate for each layer, in fp32 on its device."""
+    each = torch.ones(len(weights), device=weights[0].device) if ratios is None else ratios
+    return (each * rate).float()
 
 
 def squares_of(tensors: Sequence[Tensor]) -> Tensor:
