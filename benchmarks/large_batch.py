@@ -102,7 +102,7 @@ def updater(name: str, sizes: Sequence[torch.Size], device: str, captured: bool)
             update()
         update = graph.replay
 
-    def step() -> float:
+    def step(held: object = optimizer) -> float:  # a graph alone does not hold its memory
         begun = time.perf_counter()
         update()
         if device == "cuda":

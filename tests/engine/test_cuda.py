@@ -57,9 +57,7 @@ def test_captured_is_eager(images: Dataset, optimizer: str) -> None:
     assert captured == pytest.approx(eager, rel=1e-4)
 
 
-# Torch's compiler uses what torch warns of, and would have sums in reduced precision.
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of what it does itself
 def test_compiled_is_eager(images: Dataset) -> None:
     assert losses(COMPILED, images) == pytest.approx(losses(EAGER, images), rel=1e-3)
 
