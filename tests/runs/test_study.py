@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manyhands.cli.study import show
+from manyhands.machine.detect import detect
 from manyhands.runs import recipe, store, study, sweep
 
 Write = Callable[..., Path]
@@ -140,6 +141,19 @@ def test_where_all_fail(manyhands: Any, write: Write, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_ranks_without_cores_of_their_own_are_left_out(manyhands: Any, write: Write) -> None:
+    cores = len(detect().cores)
+    axes = f'[axes]\nplan = ["{PLAN}", "data:{cores + 1},device=cpu"]\n'
+    path = write(axes, "repeats = 2", "repeats = 2\ncrowds = false")
+    told = manyhands("study", path, "--dry-run", "--json").json
+    assert [cell["label"] for cell in told["cells"][:1]] == [PLAN]
+    (left,) = told["left_out"]
+    assert left["reason"].startswith(f"{cores + 1} ranks need {cores + 1} cores, this machine has {cores}")
+    assert not manyhands("study", write(axes), "--dry-run", "--json").json["left_out"]
+    error = manyhands("study", write(axes, "repeats = 2", "repeats = 2\ncrowds = 3"), "--dry-run").error
+    assert error == "recipe tiny: crowds=3: true or false is needed"
+
+
 def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
     said = manyhands("study", write(), "--dry-run", "--json")
     assert said.code == 0, said.err

@@ -2,6 +2,7 @@
 
 title, source, hardware, differs    what was published, on what, and how ours is another experiment
 plan, repeats                       of every training unless an axis says otherwise
+crowds = false                      leaves out cells with more ranks than there are cores
 by         training                 every cell is trained here
            simulation               its plan is predicted on a described machine; `auto` is searched for first
            search                   a search for its plan is timed
@@ -64,6 +65,7 @@ class Recipe:
     plot: str = "bars"
     columns: Sequence[str] = ()  # derived ones (runs.columns)
     whole: int | None = None  # training samples that the source used
+    crowds: bool = True  # whether more ranks may be trained with than there are cores
     axes: Values = field(default_factory=dict)
     grids: Sequence[Values] = ()
     plans: Mapping[str, Values] = field(default_factory=dict)

@@ -31,6 +31,8 @@ def check_types(name: str, table: Mapping[str, Any]) -> None:
             raise ConfigError(f"{said} {key}={table[key]!r}: words in quotes are needed")
     if "whole" in table and (not isinstance(table["whole"], int) or isinstance(table["whole"], bool)):
         raise ConfigError(f"{said} whole={table['whole']!r}: a whole number is needed")
+    if not isinstance(table.get("crowds", True), bool):
+        raise ConfigError(f"{said} crowds={table['crowds']!r}: true or false is needed")
     for key, kind in LISTS.items():
         words = "a list of names" if kind is str else f"tables such as [[{key}]]"
         found = table.get(key, [])

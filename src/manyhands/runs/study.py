@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import ConfigError, InputError, StorageError
+from manyhands.errors import ConfigError, InputError, PlanError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
 from manyhands.runs import columns, estimate, laws, store
@@ -73,6 +73,9 @@ def cases(order: Order) -> tuple[list[Case], list[Row]]:
     for case in order.recipe.cases(order.full, order.config):
         try:
             settle_early(case.plan, case.config, machine)
+            if not order.recipe.crowds and case.plan.world > len(machine.cores):
+                ranks, cores = case.plan.world, len(machine.cores)
+                raise PlanError(f"{ranks} ranks need {ranks} cores, this machine has {cores}: use fewer ranks")
             here.append(case)
         except InputError as why:
             left_out.append({"label": case.label, "reason": str(why)})
