@@ -356,6 +356,8 @@ def main() -> None:
     for each in (step, trains):
         each.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     told = parser.parse_args()
+    if told.part == "step" and told.captured and told.device == "cpu":
+        parser.error("--captured: CUDA graphs need --device cuda")
     settle(allocator="keep" if told.device == "cpu" else "default")
     for line in costs(told.repeats, told.device, told.captured) if told.part == "step" else table(told):
         print(line, flush=True)

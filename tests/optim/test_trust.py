@@ -120,16 +120,22 @@ def test_more_elements_than_a_page(kind: type[Trusting]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 @pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize(("kind", "reference", "lr"), CASES)
-def test_blocks_on_a_gpu(kind: type[Trusting], reference: Reference, lr: float, offset: int, decay: float) -> None:
-    """In fp32, over layers of several blocks too, wherever in memory they begin."""
-    weights, steps = drawn((3, 5001), (9000,))
+def test_blocks_on_a_gpu(
+    kind: type[Trusting], reference: Reference, lr: float, even: bool, offset: int, decay: float
+) -> None:
+    """In fp32, over layers of several blocks too, wherever in memory they begin, and whether by fours or not."""
+    weights, steps = drawn((3, 5001), (8, 700), (9000,))
+    if even:
+        kept = [number for number, w in enumerate(weights) if w.size % 4 == 0]
+        weights, steps = [weights[i] for i in kept], [[gradients[i] for i in kept] for gradients in steps]
     parameters = []
     for w in weights:
         place = torch.empty(w.size + offset, device="cuda")[offset:].view(w.shape)
         parameters.append(nn.Parameter(place.copy_(torch.tensor(w))))
     optimizer: Any = kind(parameters, lr=lr, weight_decay=decay, fused=True)  # type: ignore[call-arg]
-    assert trust.fused(parameters) == "cuda"
+    assert trust.walkers(parameters) == "blocks"
     stepped(parameters, optimizer, steps)
     wanted = reference(weights, steps, lr, decay)
     for parameter, w in zip(parameters, wanted, strict=True):

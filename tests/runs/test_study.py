@@ -140,7 +140,6 @@ def test_where_all_fail(manyhands: Any, write: Write, tmp_path: Path) -> None:
     assert not [each for each in tmp_path.glob("s/*") if each.is_dir()]
 
 
-@pytest.mark.long
 def test_ranks_without_cores_of_their_own_are_left_out(manyhands: Any, write: Write) -> None:
     cores = len(detect().cores)
     axes = f'[axes]\nplan = ["{PLAN}", "data:{cores + 1},device=cpu"]\n'
@@ -154,6 +153,7 @@ def test_ranks_without_cores_of_their_own_are_left_out(manyhands: Any, write: Wr
     assert error == "recipe tiny: crowds=3: true or false is needed"
 
 
+@pytest.mark.long
 def test_a_dry_run(manyhands: Any, write: Write, tmp_path: Path) -> None:
     said = manyhands("study", write(), "--dry-run", "--json")
     assert said.code == 0, said.err

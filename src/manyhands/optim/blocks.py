@@ -6,7 +6,7 @@ one layer, whose arrays it finds in a table of addresses. Sums are those of bloc
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -33,7 +33,7 @@ def _array(
 @_kernel
 def _elements(
     layers: tl.tensor, firsts: tl.tensor, sizes: tl.tensor, ALIGNED: tl.constexpr, SIZE: tl.constexpr
-) -> tl.tensor:
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Which layer this block is of, its elements, and which of these there are."""
     block = tl.program_id(0)
     layer = tl.load(layers + block)
@@ -195,9 +195,10 @@ def _over(kernel: Any, rows: Rows, *others: Any) -> None:
         kernel[(len(laid[0]),)](table, *laid, *others, ALIGNED=4 if apart else 16, SIZE=SIZE)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _laid(device: torch.device, *sizes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The layer of each block, the first block of each layer, and its size; a capture finds them made."""
+    """The layer of each block, the first block of each layer, and its size. A capture finds them made, and points to
+    them for ever."""
     counts = [-(-size // SIZE) for size in sizes]
     layers = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(counts)).int()
     firsts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
@@ -211,4 +212,4 @@ def _table(device: torch.device, addresses: tuple[int, ...]) -> Tensor:
     return table
 
 
-_known = lru_cache(maxsize=16)(_table)
+_known = lru_cache(maxsize=64)(_table)

@@ -57,16 +57,16 @@ class LAMB(Trusting):
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         decay = how["weight_decay"]
-        if how["fused"] == "cuda" and slots:
+        if how["by"] == "blocks" and slots:
             return _learn_in_blocks(how, slots, decay), []
-        if how["fused"] == "cpu":
+        if how["by"] == "passes":
             return _learn(how, slots, decay).T, []
         updates = _updates(how, slots, decay)
         return torch.stack([squares_of([slot[0] for slot in slots]), squares_of(updates)]), updates
 
     def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
         weights, rate = [slot[0] for slot in slots], how["lr"]
-        if how["fused"] == "cuda":
+        if how["by"] == "blocks":
             from manyhands.optim import blocks
 
             if ratios is None:
@@ -74,7 +74,7 @@ class LAMB(Trusting):
             blocks.lamb([slot[:2] for slot in slots], rates_of(rate, ratios, weights))
             increment_version(weights)
             return
-        if how["fused"] == "cpu":
+        if how["by"] == "passes":
             from manyhands.optim import passes
 
             if ratios is None:

@@ -65,11 +65,11 @@ class LARS(Trusting):
         return squares if (place, version) == (weight.data_ptr(), weight._version) else None
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
-        if how["fused"] == "cuda" and slots:
+        if how["by"] == "blocks" and slots:
             from manyhands.optim import blocks
 
             return blocks.squares([slot[:2] for slot in slots]), []
-        if how["fused"] == "cpu":
+        if how["by"] == "passes":
             from manyhands.optim import passes
 
             known = [self._known(slot[0]) for slot in slots]
@@ -87,13 +87,13 @@ class LARS(Trusting):
     def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
         rate, decay = how["trust"] * how["lr"], 0.0 if ratios is None else how["weight_decay"]
         weights, gradients, speeds = map(list, zip(*slots, strict=True))
-        if how["fused"] == "cuda":
+        if how["by"] == "blocks":
             from manyhands.optim import blocks
 
             blocks.lars(slots, rates_of(rate, ratios, weights), how["momentum"], decay)
             increment_version(weights)
             return
-        if how["fused"] == "cpu":
+        if how["by"] == "passes":
             from manyhands.optim import passes
 
             rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()

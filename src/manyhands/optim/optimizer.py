@@ -73,7 +73,7 @@ def build(
     """The optimizer that the options name, over these parameters, at the base rate `lr`.
 
     best=False: what the usual script writes, all else at torch's defaults. best=True: the fused
-    implementation where torch has one for this device, else foreach. captured=True (which implies best): the
+    implementation where there is one for this device, else foreach. captured=True (which implies best): the
     step may be in a CUDA graph, and the rate is a tensor that `set_lr` changes in place. The first step makes
     the state, so take a few before the capture. compiled=True: the step will be compiled, so leave the fusing
     to the compiler: torch's fused kernel spreads a tensor over few blocks (56 us of the convnet's 269 us

@@ -7,9 +7,11 @@ go without a ratio and are not decayed.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from shutil import which
 from typing import Any, Protocol
 
 import torch
@@ -53,8 +55,8 @@ class Trusting(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             learning = [each for each in group["params"] if each.grad is not None]
-            how = {**group, "fused": fused(learning) if group["fused"] else None}
-            if how["fused"] == "cpu" and self.parts is None:
+            how = {**group, "by": walkers(learning) if group["fused"] else None}
+            if how["by"] == "passes" and self.parts is None:
                 most = math.inf if torch.get_num_threads() == 1 else SHARED
                 self._whole(how, [each for each in learning if each.numel() < most])
                 learning = [each for each in learning if each.numel() >= most]
@@ -89,7 +91,7 @@ class Trusting(torch.optim.Optimizer):
 
     def _slots(self, how: Group, parameters: Sequence[Tensor]) -> list[Slot]:
         """What this rank has of each parameter."""
-        if how["fused"]:
+        if how["by"]:
             return [(each, laid_out(each.grad, each), *self._own(each)) for each in parameters]
         parts = [(each, each.grad, *self._own(each)) for each in parameters]
         return [tuple(local(part) for part in slot if part is not None) for slot in parts]
@@ -133,21 +135,26 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
-def fused(parameters: Sequence[Tensor]) -> str | None:
-    """On what passes (CPU) or blocks (CUDA) can walk over them: rows of one type, without gaps in memory."""
+def walkers(parameters: Sequence[Tensor]) -> str | None:
+    """What can walk over them, passes or blocks: over rows of one type, without gaps in memory, on one device."""
     kinds, devices = {each.dtype for each in parameters}, {each.device for each in parameters}
     if len(kinds) != 1 or len(devices) != 1:
         return None
     if not all(each.is_contiguous() or each.is_contiguous(memory_format=_last(each)) for each in parameters):
         return None
-    known = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float32,) if has_blocks() else ()}
-    kind = devices.pop().type
-    return kind if kinds.pop() in known.get(kind, ()) else None
+    (kind,), (device,) = kinds, devices
+    if device.type == "cpu":
+        return "passes" if kind in (torch.float32, torch.float64) else None
+    return "blocks" if kind == torch.float32 and _has_blocks(device) else None
 
 
 @cache
-def has_blocks() -> bool:
-    return find_spec("triton") is not None  # it comes with torch for CUDA
+def _has_blocks(device: torch.device) -> bool:
+    """Triton comes with torch for CUDA; it wants a GPU that is not too old, and a compiler for what starts kernels."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    compilers = (os.environ.get("CC"), "gcc", "clang")
+    return torch.cuda.get_device_capability(device) >= (7, 0) and any(each and which(each) for each in compilers)
 
 
 def _last(tensor: Tensor) -> torch.memory_format:
@@ -155,9 +162,10 @@ def _last(tensor: Tensor) -> torch.memory_format:
 
 
 def laid_out(gradient: Tensor | None, like: Tensor) -> Tensor:
-    """A gradient whose elements lie in memory in the order of another's."""
+    """A gradient whose elements lie in memory in the order of another's, and are of its type."""
     assert gradient is not None
-    return gradient if gradient.stride() == like.stride() else torch.empty_like(like).copy_(gradient)
+    same = gradient.stride() == like.stride() and gradient.dtype == like.dtype
+    return gradient if same else torch.empty_like(like).copy_(gradient)
 
 
 def rates_of(rate: float | Tensor, ratios: Tensor | None, weights: Sequence[Tensor]) -> Tensor:

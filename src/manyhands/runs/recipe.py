@@ -199,6 +199,8 @@ def _check(recipe: Recipe) -> None:
         raise ConfigError(f"{said} trials={recipe.trials}: a whole number, at least 1, is needed for design=optuna")
     if recipe.design == "optuna" and recipe.by != "training":
         raise ConfigError(f"{said} by={recipe.by} does not go with design=optuna: use grid or one-at-a-time")
+    if recipe.design == "optuna" and not recipe.crowds:
+        raise ConfigError(f"{said} crowds=false does not go with design=optuna: use grid or one-at-a-time")
     tables = [recipe.varied(full) for full in (False, True)]
     if recipe.design == "optuna" and not all(len(table) == 1 and table[0] for table in tables):
         raise ConfigError(f"{said} design=optuna chooses from one table [axes]; write that, and no [[grids]]")
