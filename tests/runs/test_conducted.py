@@ -101,7 +101,7 @@ def test_a_synchronous_server_trains_as_one_device_does(
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.long)])
 def test_a_synchronous_server_trains_as_an_all_reduce_does(trained: Trained, tmp_path: Path, optimizer: str) -> None:
     for words, name in (("data:2,backend=gloo", "together"), ("server:2+1", "served")):
         trained(words, name, "--set", "optim.lr=0.01", optimizer=optimizer)
