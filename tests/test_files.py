@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyhands.errors import StorageError
-from manyhands.files import make_folder, write_json, write_texts, written_aside
+from manyhands.files import folder_aside, make_folder, write_json, write_texts, written_aside
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_folder_replaces_a_folder(tmp_path: Path) -> None:
     for content in ("old", "new"):
-        with written_aside(tmp_path / "folder") as aside:
+        with folder_aside(tmp_path / "folder") as aside:
             aside.mkdir()
             (aside / content).touch()
     assert os.listdir(tmp_path / "folder") == ["new"]

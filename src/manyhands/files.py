@@ -6,6 +6,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
+import tempfile
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.errors import InputError, StorageError
+
+MOST_NAME = 255  # bytes of a name in the file systems of today
+STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # an open file by another name, which a rename would not reach
+TEMPORARY = "manyhands-"  # how our temporary folders begin
+READER_SECONDS = 10  # that a FIFO may be without a reader
 
 
 def home() -> Path:
@@ -50,6 +58,8 @@ def _storage_error(path: Path, error: OSError) -> OSError | StorageError:
         return StorageError(f"cannot write {path} ({error.strerror}): choose a folder that you may write to")
     if error.errno == errno.EISDIR:
         return StorageError(f"{path} is a folder: choose the name of a file")
+    if error.errno == errno.EFBIG:
+        return StorageError(f"{path} may not grow so large here: raise the limit (ulimit -f) or choose another folder")
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP):
         return StorageError(f"cannot write {path} ({error.strerror}): choose another name")
     return error
@@ -66,29 +76,158 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`, renamed to it when the block ends well, removed when not.
+    """Give a temporary name for a file's new content, which takes its place when the block ends well.
 
-    Works for a file and for a folder; what was at `path` stays until the rename. A file never replaces a folder.
+    What stands at `path` decides how, and stays as it was until then:
+
+        nothing, or a regular file                             renamed, with the mode and the owner that it had
+        a file with several names, or an owner not to be kept  copied into it, once the whole content stands beside it
+        a device, a FIFO                                       opened and written
+        a link                                                 its target, by the same rules
+        a folder, a file without the write bit, a Python file  refused (see `check_output`)
     """
     path = Path(os.path.abspath(path))
-    aside, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
+    check_output(path)
+    with storage_errors(path):
+        was = path.stat() if path.exists() else None
+        if was and (not stat.S_ISREG(was.st_mode) or str(path).startswith(STREAMS)):
+            with _temporary() as aside:
+                yield aside
+                _stream(aside, path)
+            return
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = beside(target, "tmp")
+        try:
+            usual = _made(aside)
+            if was:
+                aside.chmod(stat.S_IRUSR | stat.S_IWUSR)  # what was private stays so while it is written
+            yield aside
+            _sync(aside)
+            if was is None:
+                aside.chmod(usual)
+                aside.replace(target)
+            elif _is_like(aside, was) and was.st_nlink == 1:
+                aside.replace(target)
+            else:
+                _copy_into(aside, target)
+        finally:
+            with suppress(OSError):
+                aside.unlink()
+
+
+def check_output(path: Path) -> None:
+    """Refuse, before any work, a path that no file's content can be written to."""
+    with storage_errors(path):
+        try:
+            was = path.stat()
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(was.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if stat.S_ISSOCK(was.st_mode):
+            raise StorageError(f"{path} is a socket: choose the name of a file")
+        # Root may write whatever it likes; a file that its owner has protected is meant to stay.
+        if not was.st_mode & stat.S_IWUSR or not os.access(path, os.W_OK):
+            raise StorageError(f"{path} is read-only: choose another name, or allow it by chmod u+w")
+        if stat.S_ISREG(was.st_mode) and path.suffix == ".py":
+            raise StorageError(f"{path} is a Python file, which nothing here replaces: choose another name")
+
+
+def identity(path: Path) -> object:
+    """What two names of one file have in common, whether it exists yet or not."""
+    try:
+        was = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return was.st_dev, was.st_ino
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """As `written_aside`, for a folder, which the block makes; the folder at `path` is replaced whole."""
+    path = Path(os.path.abspath(path))
+    aside, old = beside(path, "tmp"), beside(path, "old")
     try:
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield aside
             _sync(aside)
-            if path.is_dir() and aside.is_dir():
+            if path.is_dir():
                 path.replace(old)
                 aside.replace(path)
                 shutil.rmtree(old)
             else:
                 aside.replace(path)
     finally:
-        if aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                aside.unlink()
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def beside(path: Path, end: str) -> Path:
+    """A hidden name of this process's own in the same folder; no longer than a name may be."""
+    tail = f".{os.getpid()}.{end}"
+    stem = path.name.encode()[: MOST_NAME - 1 - len(tail)].decode(errors="ignore")
+    return path.with_name(f".{stem}{tail}")
+
+
+def _made(path: Path) -> int:
+    """Make an empty file that nobody else has made, and give the mode that files have here."""
+    path.unlink(missing_ok=True)  # of a process with this number that was killed
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
+def _is_like(path: Path, was: os.stat_result) -> bool:
+    """Give a new file the owner and the mode of the one that it replaces; False where the owner cannot be kept."""
+    made = path.stat()
+    if (made.st_uid, made.st_gid) != (was.st_uid, was.st_gid):
+        try:
+            os.chown(path, was.st_uid, was.st_gid)
+        except PermissionError:
+            return False
+    path.chmod(stat.S_IMODE(was.st_mode))
+    return True
+
+
+def _copy_into(whole: Path, path: Path) -> None:
+    """Write a file in place; should that break off, the whole content stays beside it."""
+    kept = path.with_name(beside(path, "whole").name)
+    whole.rename(kept)
+    try:
+        with kept.open("rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fsync(target.fileno())
+    except OSError as error:
+        raise StorageError(f"{path} was written in part ({error.strerror}): its whole content is in {kept}") from error
+    kept.unlink()
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as folder:
+        yield Path(folder, "content")
+
+
+def _stream(content: Path, path: Path) -> None:
+    """Write into a device, or into a FIFO, which must have a reader."""
+    deadline = time.monotonic() + READER_SECONDS
+    while True:
+        try:  # without waiting: a FIFO that nobody reads would hold us for ever
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > deadline:
+                raise StorageError(f"nobody reads {path}: start its reader first, or choose another name") from None
+            time.sleep(0.05)
+    os.set_blocking(descriptor, True)
+    with content.open("rb") as source, open(descriptor, "wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def _sync(path: Path) -> None:
@@ -116,9 +255,6 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     """Several files: all of them, or none where one cannot be written."""
     with ExitStack() as stack:
         for path, text in texts.items():
-            with storage_errors(path):
-                if path.is_dir():  # which would show only when others have their names
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             stack.enter_context(written_aside(path)).write_bytes(text.encode())
 
 

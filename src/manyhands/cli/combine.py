@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.errors import ConfigError
 from manyhands.runs import store
 
@@ -14,7 +14,9 @@ Runs = Annotated[list[Path], typer.Argument(parser=options.run_folder, metavar="
 
 def average(
     runs: Runs,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="A safetensors file.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", parser=outputs.file_name, metavar="FILE", help="A safetensors file.")
+    ],
     last: Annotated[
         str | None,
         typer.Option("--last", metavar="N", help="Checkpoints of each run; default: all of one run, one of several."),
@@ -26,8 +28,7 @@ def average(
     output.set_output(as_json, quiet)
     if last is not None and not (last.isdecimal() and int(last)):
         raise ConfigError(f"--last {last}: a whole number, at least 1, is needed")
-    for run in runs:
-        store.load(run)
+    outputs.check({"-o": out}, outputs.inputs_of_runs(runs))
     from manyhands.runs import average as averaging  # torch comes in here
 
     made = averaging.average(runs, int(last) if last else None, out)

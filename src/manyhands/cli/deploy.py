@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.errors import InputError
 from manyhands.runs import extract, store, tensorboard
 
@@ -35,10 +35,20 @@ def predict(
 
 def export(
     run: options.Run,
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write the model as an ONNX file.")] = None,
-    program: Annotated[Path | None, typer.Option("--torch", help="Write it as a torch.export program (.pt2).")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the metrics as CSV, a row a step.")] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", help="Write the timeline for Chrome or Perfetto.")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option("--onnx", parser=outputs.file_name, help="Write the model as an ONNX file.")
+    ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option("--torch", parser=outputs.file_name, help="Write it as a torch.export program (.pt2)."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", parser=outputs.file_name, help="Write the metrics as CSV, a row a step.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", parser=outputs.file_name, help="Write the timeline for Chrome or Perfetto."),
+    ] = None,
     events: Annotated[
         Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write an event file into this folder.")
     ] = None,
@@ -55,11 +65,11 @@ def export(
             "say what to write: --onnx FILE or --torch FILE (the model), --csv FILE (metrics), "
             "--trace FILE (timeline), --tensorboard DIR"
         )
-    if len({path.absolute() for path in paths.values()}) < len(paths):
-        raise InputError(f"{', '.join(map(str, paths.values()))}: one path for two exports; give each its own")
     if averaged and not (onnx or program):
         raise InputError("--averaged is for the model: say --onnx FILE or --torch FILE, or leave it out")
     found = store.load(run)
+    files = {f"--{form}": path for form, path in paths.items() if form != "tensorboard"}
+    outputs.check(files, outputs.inputs_of_runs([run]), events)
     if events is not None:
         tensorboard.check()
     done = [{"form": form, **_write(form, averaged)(found, path)} for form, path in paths.items()]

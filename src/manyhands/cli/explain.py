@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.cli.simulate import Devices, Machine, OneDeviceMs, PerDevice
 from manyhands.files import write_bytes
 from manyhands.plan.words import parse
@@ -29,7 +29,9 @@ def explain(
     batch_size: options.BatchSize = None,
     batch_per_device: PerDevice = False,
     one_device_ms: OneDeviceMs = None,
-    png: Annotated[Path | None, typer.Option("--png", help="A picture of the timeline, too.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", parser=outputs.file_name, help="A picture of the timeline, too.")
+    ] = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
     as_json: output.Json = False,
@@ -39,6 +41,7 @@ def explain(
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
+    outputs.check({"--png": png}, outputs.inputs_of(order, config, machine, plan))
     from manyhands.runs import explained, simulated  # torch and numba come in here
     from manyhands.runs.here import simulator_of
 

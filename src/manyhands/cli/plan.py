@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.cli.simulate import Devices, Machine
 from manyhands.errors import InputError, PlanError
 from manyhands.files import make_folder
@@ -33,7 +33,9 @@ def plan(
     seed: options.Seed = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The plan's file.")] = Path("plan.toml"),
+    out: Annotated[Path, typer.Option("-o", "--out", parser=outputs.file_name, help="The plan's file.")] = Path(
+        "plan.toml"
+    ),
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -45,8 +47,7 @@ def plan(
         raise PlanError(f"--plan {fixed}: a plan is to be found, so say auto, and what is fixed: auto,precision=fp32")
     if budget is not None and not budget > 0:
         raise InputError(f"--budget {budget}: a number of seconds above zero is needed")
-    if out.is_dir():
-        raise InputError(f"-o {out} is a folder: choose the name of a file")
+    outputs.check({"-o": out}, outputs.inputs_of(order, config, machine))
     make_folder(out.absolute().parent)  # before a search that would be lost
     if machine == "here":
         if devices is not None:

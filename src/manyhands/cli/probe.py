@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from manyhands.cli import output
-from manyhands.errors import InputError, StorageError
+from manyhands.cli import output, outputs
+from manyhands.errors import InputError
 from manyhands.files import make_folder, storage_errors
 from manyhands.machine import describe
 from manyhands.machine.link import Link
@@ -18,7 +18,9 @@ SIZES = {"1 MB": 2**20, "64 MB": 2**26}
 
 
 def probe(
-    out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("machine.toml"),
+    out: Annotated[Path, typer.Option("--out", parser=outputs.file_name, help="The file to write.")] = Path(
+        "machine.toml"
+    ),
     ranks: Annotated[int | None, typer.Option("--ranks", help="Measure links of at most so many.")] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
@@ -27,10 +29,10 @@ def probe(
     output.set_output(as_json, quiet)
     if ranks is not None and ranks < 1:
         raise InputError(f"ranks={ranks}: a whole number, at least 1, is needed")
-    if out.is_dir():  # said before the minute is spent
-        raise StorageError(f"{out} is a folder: choose the name of a file")
-    with storage_errors(out), TemporaryFile(dir=make_folder(out.absolute().parent)):
-        pass  # root may write anywhere by its rights, and yet not in /proc
+    outputs.check({"--out": out})  # said before the minute is spent
+    if not out.exists():
+        with storage_errors(out), TemporaryFile(dir=make_folder(out.absolute().parent)):
+            pass  # root may write anywhere by its rights, and yet not in /proc
     machine = probing.probe(ranks)
     describe.write(machine, out)
     if output.wants_json():

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manyhands.cli import options, output
-from manyhands.errors import InputError
+from manyhands.cli import options, output, outputs
 from manyhands.files import make_folder, write_bytes, write_texts
 from manyhands.progress import say
 from manyhands.report.chart import Chart
@@ -21,9 +20,15 @@ Paths = Annotated[
 
 def report(
     paths: Paths,
-    page: Annotated[Path, typer.Option("-o", "--out", help="The page: one file.")] = Path("report.html"),
-    md: Annotated[Path | None, typer.Option("--md", help="The tables as Markdown, too.")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="A row a run as CSV, too.")] = None,
+    page: Annotated[Path, typer.Option("-o", "--out", parser=outputs.file_name, help="The page: one file.")] = Path(
+        "report.html"
+    ),
+    md: Annotated[
+        Path | None, typer.Option("--md", parser=outputs.file_name, help="The tables as Markdown, too.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", parser=outputs.file_name, help="A row a run as CSV, too.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option("--figures", help="A folder for plots as PNG and SVG, too.")] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
@@ -35,10 +40,7 @@ def report(
     from manyhands.report.report import gather
 
     wanted = {"--md": md, "--csv": csv, "--figures": figures}
-    named = [path.absolute() for path in (page, *wanted.values()) if path]
-    for path in named:
-        if named.count(path) > 1:
-            raise InputError(f"{path} is named twice: give each output a name of its own")
+    outputs.check({"-o": page, "--md": md, "--csv": csv}, folder=figures)
     given = [word for name, path in wanted.items() if path for word in (name, str(path))]
     found = gather(paths, shlex.join(["manyhands", "report", *map(str, paths), "-o", str(page), *given]))
     for folder, reason in found.skipped:

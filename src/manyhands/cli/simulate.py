@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.cli.accuracy import Accuracy, Target, show_accuracy
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
@@ -34,7 +34,10 @@ def simulate(
     sweep: Annotated[
         str | None, typer.Option("--sweep", help="devices=1,2,4,8: a row for each; the plan's degree follows.")
     ] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", help="A file for the timeline, as a Chrome trace.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", parser=outputs.file_name, help="A file for the timeline, as a Chrome trace."),
+    ] = None,
     accuracy: Accuracy = False,
     epochs: options.Epochs = None,
     seed: options.Seed = None,
@@ -74,6 +77,7 @@ def simulate(
         )
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
+    outputs.check({"--trace": trace}, outputs.inputs_of(order, config, machine, plan))
     from manyhands.runs import simulated  # torch and numba come in here
     from manyhands.runs.here import simulator_of
 

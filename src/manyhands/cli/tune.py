@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyhands.cli import options, output
+from manyhands.cli import options, output, outputs
 from manyhands.errors import ConfigError, InputError
 from manyhands.files import make_folder, write_bytes, write_json
 from manyhands.plan.words import parse
@@ -33,8 +33,13 @@ def batch_size(
     seed: options.Seed = None,
     settings: options.Set = None,
     config: options.ConfigFile = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A file for the table, as JSON.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="F.png", help="A picture of steps and time.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", parser=outputs.file_name, help="A file for the table, as JSON.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", parser=outputs.file_name, metavar="F.png", help="A picture of steps and time."),
+    ] = None,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -47,8 +52,10 @@ def batch_size(
 
     wanted = Wish(_number("--target", target), _sizes(sizes), _count("--budget", budget))
     words = parse(plan)
-    _check_file("-o", out)
-    _check_file("--plot", plot)
+    outputs.check({"-o": out, "--plot": plot}, outputs.inputs_of(order, config))
+    for path in (out, plot):
+        if path is not None:  # before hours of work that would be lost
+            make_folder(path.absolute().parent)
     result = tune(order, words, wanted)
     if out is not None:
         write_json(out, output.finite(result))
@@ -120,15 +127,6 @@ def workers(
     ]
     output.table(["processes", "samples/s", "ms to begin an epoch", ""], rows)
     print(f"--set loader.workers={result['best']['workers']} is the shortest epoch, its start included")
-
-
-def _check_file(option: str, path: Path | None) -> None:
-    """Before hours of work that would be lost."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise InputError(f"{option} {path} is a folder: choose the name of a file")
-    make_folder(path.absolute().parent)
 
 
 def _number(option: str, text: str | None) -> float | None:

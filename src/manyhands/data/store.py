@@ -102,7 +102,7 @@ def write(folder: Path, content: Content) -> None:
     schema, rows = content.schema, len(content.labels)
     row = (*schema.shape[1:], schema.shape[0]) if schema.kind == "image" else schema.shape
     moments = _Moments(content.counts[0])
-    with files.written_aside(folder) as aside:
+    with files.folder_aside(folder) as aside:
         aside.mkdir()
         chunks = (moments.seen(chunk) if schema.kind == "image" else chunk for chunk in content.chunks())
         arrays = {

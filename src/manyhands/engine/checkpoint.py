@@ -22,7 +22,7 @@ from torch import Tensor
 from manyhands.engine.average import Average
 from manyhands.engine.step import Trainee
 from manyhands.errors import RunError
-from manyhands.files import sha256, write_text, written_aside
+from manyhands.files import folder_aside, sha256, write_text
 from manyhands.progress import say
 
 TENSORS = ("model.safetensors", "optimizer.safetensors")
@@ -59,7 +59,7 @@ def save(
     apart = _each_rank(trainee)
     if not trainee.team.leads:
         return
-    with written_aside(path) as aside:
+    with folder_aside(path) as aside:
         aside.mkdir()
         files = dict(zip(TENSORS, (weights, {**tensors, **apart}), strict=True)) | ({AVERAGED: mean} if mean else {})
         for name, each in files.items():

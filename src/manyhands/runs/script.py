@@ -34,7 +34,7 @@ def launch_script(path: Path, arguments: Sequence[str], plan: Plan) -> Plan:
     plan = settled(plan)
     order, told = [str(path), *arguments], {PLAN: json.dumps(to_table(plan))}
     ranks = mpirun.ranks if plan.backend == "mpi" else launch.ranks
-    ranks("manyhands.runs.scripted", order, plan.world, environment=told, shown=True)
+    ranks("manyhands.runs.scripted", order, plan.world, environment=told, script=True)
     return plan
 
 

@@ -12,6 +12,7 @@ RUN/
 """
 
 import json
+import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from typing import Any
 from manyhands.errors import InputError, StorageError
 from manyhands.files import home, make_folder, storage_errors, write_json, write_text
 
+# What run folders, comparisons and studies are made of: nothing that a command writes elsewhere may take its place.
+PARTS = ("run.json", "data.json", "metrics.jsonl", "timeline.json", "log.txt", ".lock")
+FOLDERS = ("checkpoints", "tensorboard")
+OF_SEVERAL = ("compare.json", "study.json", "sweep.json")
 STATUSES = ("running", "finished", "failed", "interrupted")
 MOST_BYTES = 16_000_000  # of a run.json: real ones have some kilobytes
 
@@ -86,6 +91,17 @@ class Run:
         record = {**self.record, **values, "updated": now()}
         write_json(self.folder / "run.json", record)
         return Run(self.folder, record)
+
+
+def part_of_run(path: Path) -> Path | None:
+    """The file or folder of a run (a comparison, a study) that a path is or lies in; None for any other."""
+    path = Path(os.path.realpath(path))
+    for inner, outer in zip((path, *path.parents), path.parents, strict=False):
+        if inner.name in FOLDERS and (outer / "run.json").exists():
+            return inner
+    if path.name in PARTS and (path.parent / "run.json").exists():
+        return path
+    return path if path.name in OF_SEVERAL and path.exists() else None
 
 
 def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
