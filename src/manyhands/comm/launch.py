@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manyhands.comm import loopback
 from manyhands.comm.rank import NOTES, PARENT, SHOWN
 from manyhands.errors import RankError
 
@@ -57,21 +58,22 @@ def ranks(
     *,
     restarts: int = 0,
     environment: Mapping[str, str] | None = None,
-    shown: bool = False,
+    script: bool = False,
 ) -> None:
     """Run `python -m module arguments…` as `world` ranks on this host, on PyTorch's elastic agent, to their end.
 
     The first rank that fails ends them all; up to `restarts` times all start again. An interruption (Ctrl-C)
     is passed on when all have ended. Should this process be killed, the kernel ends the ranks. What they print is
-    dropped, or, with `shown`, the first rank's goes to this process's own output, at once.
+    dropped. A user's `script` shows what its first rank prints, at once, and may itself call `init_process_group`.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from manyhands.comm import one_host  # which imports torch
+
+    one_host.register()
     settings = {
-        # Restarted ranks would else find the keys of those that died in the agent's own store, and hang.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(PATIENCE),  # after an interruption
         "OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // world, 1)),
         **(environment or {}),
@@ -84,20 +86,20 @@ def ranks(
         _quiet_agent(),
         _patience(PContext.close),
     ):
-        if shown:
+        os.environ.update(loopback.environment(folder))
+        if script:
             os.environ.update(speaking(folder))
         # To `tee`, torch reads the files again, by lines, ten times a second: no progress bar would live through that.
-        logs = DefaultLogsSpecs(folder, Std.NONE if shown else Std.ALL)
+        logs = DefaultLogsSpecs(folder, Std.NONE if script else Std.ALL)
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
             nproc_per_node=world,
             logs_specs=logs,
             run_id="manyhands",
-            rdzv_backend="c10d",
-            rdzv_endpoint="127.0.0.1:0",
-            rdzv_configs={"is_host": True},
-            local_addr="127.0.0.1",
+            rdzv_backend=one_host.NAME,
+            rdzv_configs={"listens": script},
+            local_addr=loopback.LOOPBACK,
             max_restarts=restarts,
             monitor_interval=0.1,
             # What nohup has a command ignore it goes on to ignore.

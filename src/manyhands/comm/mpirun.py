@@ -16,10 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+from manyhands.comm import loopback
 from manyhands.comm.launch import blamed, show_log, speaking
 from manyhands.comm.rank import LAUNCHER, NOTES, RESTARTS
 from manyhands.errors import MissingPackage, RankError
 
+# First MPICH's own for one host: its mpirun listens on all interfaces, whatever it is told.
+PROGRAMS = ("mpiexec.gforker", "mpirun")
 # Open MPI's own way to say that root may: whoever is root here has chosen so before.
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 PATIENCE = 5.0  # seconds that mpirun has to end its ranks when it is told to
@@ -31,7 +34,8 @@ SHARED = "/dev/shm/mpich_shm_"
 def find() -> str:
     """The program, first beside this Python: there it comes from the same package as mpi4py's library."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    if find_spec("mpi4py") is None or (program := shutil.which("mpirun", path=path)) is None:
+    programs = (program for name in PROGRAMS if (program := shutil.which(name, path=path)))
+    if find_spec("mpi4py") is None or (program := next(programs, None)) is None:
         raise MissingPackage("backend 'mpi' needs mpi4py and mpirun: pip install mpi4py mpich")
     return program
 
@@ -44,32 +48,33 @@ def ranks(
     restarts: int = 0,
     limit: float | None = None,
     environment: Mapping[str, str] | None = None,
-    shown: bool = False,
+    script: bool = False,
 ) -> None:
     """Run `python -m module arguments…` as `world` ranks on this host, to their end, or for `limit` seconds.
 
     The first rank that fails ends them all; up to `restarts` times all start again. Should this process be killed,
-    they end. What they print is dropped, or, with `shown`, the first rank's goes to this process's own output, at once.
+    they end. What they print is dropped, or, of a user's `script`, the first rank's goes to this process's own output,
+    at once.
     """
     command = [find(), "-n", str(world), sys.executable, "-m", "manyhands.comm.rank", module, *arguments]
     settings = {**os.environ, **ROOT_MAY, LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1", **(environment or {})}
     for turn in range(restarts):
         with contextlib.suppress(RankError):
-            return _once(command, {**settings, RESTARTS: str(turn)}, limit, shown)
-    return _once(command, {**settings, RESTARTS: str(restarts)}, limit, shown)
+            return _once(command, world, {**settings, RESTARTS: str(turn)}, limit, script)
+    return _once(command, world, {**settings, RESTARTS: str(restarts)}, limit, script)
 
 
-def _once(command: Sequence[str], settings: Mapping[str, str], limit: float | None, shown: bool) -> None:
+def _once(command: Sequence[str], world: int, settings: Mapping[str, str], limit: float | None, script: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
         notes, said = Path(folder), Path(folder) / "output"
-        told = speaking(folder) if shown else {NOTES: folder}
+        told = {**(speaking(folder) if script else {NOTES: folder}), **loopback.environment(folder)}
         with said.open("wb", buffering=0) as output:
             # Without standard input: mpirun would read what is meant for the shell.
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if shown else output,
-                stderr=subprocess.PIPE if shown else subprocess.STDOUT,
+                stdout=subprocess.PIPE if script else output,
+                stderr=subprocess.PIPE if script else subprocess.STDOUT,
                 env={**settings, **told},
             )
             copying = [_copy(pipe, to, output) for pipe, to in ((child.stdout, 1), (child.stderr, 2)) if pipe]
@@ -79,7 +84,8 @@ def _once(command: Sequence[str], settings: Mapping[str, str], limit: float | No
                 _end(child, notes)
                 for thread in copying:
                     thread.join(PATIENCE)
-        if child.returncode != 0:
+        # MPICH's for one host ends with 0 although a rank was killed.
+        if child.returncode != 0 or len(list(notes.glob("*.done"))) < world:
             rank, failed = _first_failure(notes, said.read_text(errors="replace"), child.returncode)
             if rank is not None:
                 show_log(notes, rank)
@@ -149,5 +155,10 @@ def _first_failure(notes: Path, said: str, code: int) -> tuple[int | None, str]:
         if number in processes:
             rank = processes[number]
             return rank, f"rank {rank} was killed (signal {code if code < 128 else code - 128})"
+    # As MPICH's launcher for one host tells it, which ends the others by these two.
+    signals = {signal.strsignal(each): each for each in signal.Signals}
+    ends = re.findall(r"(\d+):Return code = \d+, signaled with (.+)", said)
+    for rank, name in sorted(ends, key=lambda end: end[1] in ("Terminated", "Quit")):
+        return int(rank), f"rank {rank} was killed (signal {signals.get(name.strip(), name)})"
     lines = [line.strip() for line in said.splitlines() if "rror" in line] or ["no message"]
     return None, f"mpirun failed with exit code {code}: {lines[0]}"

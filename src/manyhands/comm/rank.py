@@ -23,6 +23,7 @@ PARENT = "MANYHANDS_PARENT"  # the launcher's process, for ranks that start afte
 LAUNCHER = "MANYHANDS_LAUNCHER"  # the same, for ranks that another program (mpirun) starts for the launcher
 NOTES = "MANYHANDS_NOTES"  # a folder where ranks say who they are, why they failed, and that they have ended
 SHOWN = "MANYHANDS_SHOWN"  # set: the first rank speaks to the terminal, the others' errors go to the folder of notes
+STORES = "MANYHANDS_STORES"  # a folder of theirs alone where ranks of one host meet
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # how often all ranks have started again
 BACKENDS = ("gloo", "nccl", "shm", "mpi")
 PR_SET_PDEATHSIG = 1
@@ -34,6 +35,8 @@ OTHERS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
+# MPICH's launcher for one host tells no place on the host: it is the rank.
+GFORKER = ("PMI_RANK", "PMI_SIZE", "PMI_RANK", "PMI_SIZE")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Place:
 
 def place() -> Place | None:
     """What torchrun, our launcher, mpirun or srun says; None when the process is alone."""
-    for names in (TORCHRUN, *OTHERS):
+    own = [GFORKER] if os.environ.get(LAUNCHER) else []
+    for names in (TORCHRUN, *OTHERS, *own):
         # "2(x3),1" is how Slurm writes tasks per node; the first is right wherever hosts are alike.
         values = [os.environ.get(name, "").split("(")[0].split(",")[0] for name in names]
         if not all(value.isdigit() for value in values):
@@ -77,28 +81,29 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
 
     if dist.is_initialized():
         return
-    if "MASTER_ADDR" not in os.environ:
+    limit = timedelta(seconds=timeout)
+    store = None  # torch's own, over the network
+    if "MASTER_ADDR" not in os.environ or os.environ.get(STORES):
         if place.local_world != place.world:
             raise InputError(f"MASTER_ADDR is not set: {place.world} ranks on several hosts need the one of rank 0")
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        # The ranks of one host are children of one process: its number gives them a port without a word.
-        os.environ.setdefault("MASTER_PORT", str(20000 + os.getppid() % 10000))
-    limit = timedelta(seconds=timeout)
+        from manyhands.comm.one_host import file_store
+
+        store = file_store(place.restarts, place.world, limit)
     if backend == "mpi":
         from manyhands.comm import mpi
 
         mpi.register()
         mpi.check_world(place.world)
-        dist.init_process_group(mpi.TORCH_NAME, rank=place.rank, world_size=place.world, timeout=limit)
-        mpi.abort_on_error()
-        return
     if backend == "shm":
         from manyhands.comm import shm
 
         shm.register()
     if backend == "nccl" and not dist.is_nccl_available():
         raise MissingPackage("backend 'nccl' needs a build of PyTorch for CUDA")
-    dist.init_process_group(backend, rank=place.rank, world_size=place.world, timeout=limit)
+    name = mpi.TORCH_NAME if backend == "mpi" else backend
+    dist.init_process_group(name, store=store, rank=place.rank, world_size=place.world, timeout=limit)
+    if backend == "mpi":
+        mpi.abort_on_error()
 
 
 def leave() -> None:
@@ -192,10 +197,13 @@ def main() -> None:
     del sys.argv[0]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        _note("done", "")
     except SystemExit as end:
         if end.code and isinstance(end.code, int):
             _fail(end.code, f"exit code {end.code}")
-        elif end.code:  # as Python has it: anything else is what to say
+        elif not end.code:
+            _note("done", "")
+        else:  # as Python has it: anything else is what to say
             print(end.code, file=sys.stderr)
             _fail(1, str(end.code))
     except Exception as error:
