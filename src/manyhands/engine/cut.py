@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
+from manyhands.comm import objects
 from manyhands.engine.attention import Attention
 from manyhands.engine.batchnorm import GlobalBatchNorm
 from manyhands.engine.cannon import Cannon
@@ -277,9 +277,8 @@ class Cut:
         narrow = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
         key = (self.module.training, narrow, torch.is_grad_enabled())
         if key not in self.types:
-            told: list[torch.dtype | None] = [None] * dist.get_world_size()
-            dist.all_gather_object(told, None if result is None else result.dtype)
-            self.types[key] = next(each for each in told if each is not None)
+            told = objects.gather(None if result is None else str(result.dtype))
+            self.types[key] = objects.DTYPES[next(each for each in told if each is not None)]
         return self.types[key]
 
     def _made(self, want: Lay) -> Lay:

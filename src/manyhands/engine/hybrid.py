@@ -250,13 +250,13 @@ class Hybrid(Alone):
         """Tensors like a weight of the whole model, put together from the parts that ranks have."""
         mine = {key: each.detach() if isinstance(each, Tensor) else each for key, each in tensors.items()}
         found: dict[str, Any] = {}
-        for told in self.team.gathered([(where, mine) for where in cut.owned(name)]):
-            for where, values in told:
-                for key, each in values.items():
-                    if not isinstance(each, Tensor) or tuple(each.shape) != where.shape:
-                        found[key] = each  # a number of steps, say
-                        continue
-                    where.put(found.setdefault(key, each.new_empty(cut.shapes[name])), each)
+        told = self.team.gathered(mine if cut.owned(name) else {})
+        for where, owner in cut.pieces[name].items():
+            for key, each in told[owner].items():
+                if not isinstance(each, Tensor) or tuple(each.shape) != where.shape:
+                    found[key] = each  # a number of steps, say
+                    continue
+                where.put(found.setdefault(key, each.new_empty(cut.shapes[name])), each)
         return found
 
 

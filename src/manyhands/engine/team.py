@@ -6,6 +6,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from manyhands.comm import objects
+
 
 @dataclass(frozen=True)
 class Team:
@@ -27,22 +29,18 @@ class Team:
         return tensor
 
     def told(self, value: Any) -> Any:
-        """The leader's value, on every rank."""
+        """The leader's value, on every rank: plain values and tensors (comm.objects)."""
         if self.world == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        return objects.broadcast(value, self.group)
 
     def gathered(self, value: Any) -> list[Any]:
         """Every rank's value, in order of rank."""
         if self.world == 1:
             return [value]
-        boxes: list[Any] = [None] * self.world
-        dist.all_gather_object(boxes, value)
-        return boxes
+        return objects.gather(value, self.group)
 
     def meet(self) -> None:
         """Wait for each other."""
         if self.world > 1:
-            dist.barrier()
+            dist.barrier(self.group)

@@ -23,6 +23,7 @@ import torch
 import manyhands
 from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
+from manyhands.engine.team import Team
 from manyhands.errors import PlanError, RunError
 from manyhands.files import home, sha256, write_json
 from manyhands.machine.affinity import unused
@@ -40,6 +41,15 @@ WORTH = 0.97  # a candidate replaces the simpler one before it when its step tak
 
 Told = dict[str, object]  # a trial as run.json tells it
 Measure = Callable[[Config, Sequence[Plan], Dataset], list[Trial]]
+
+
+def bind_together(
+    team: Team, plan: Plan, config: Config, dataset: Dataset, machine: Machine
+) -> tuple[Plan, list[Told]]:
+    """As `bind`, by the leader of a team, who tells the others."""
+    bound, trials = bind(plan, config, dataset, machine) if team.leads else (plan, [])
+    table, trials = team.told((to_table(bound), trials))
+    return from_table(table, "the leader's plan"), trials
 
 
 def bind(

@@ -160,12 +160,12 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
     enter(plan, config, here)
     from manyhands.data.load import load
     from manyhands.engine.team import Team
-    from manyhands.runs.bind import bind
+    from manyhands.runs.bind import bind_together
     from manyhands.runs.job import assemble
 
     team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
     dataset = load(config.data.name, config.data)
-    plan, _ = team.told(bind(plan, config, dataset, detect()) if team.leads else None)
+    plan, _ = bind_together(team, plan, config, dataset, detect())
     job = assemble(with_values(config, {"train.grow": None}), plan, dataset, team)
     steps = Steps(job)
     steps.take(WARM)

@@ -228,7 +228,7 @@ def _join(
     enter(plan, config, here)
     from manyhands.engine.team import Team
 
-    team, run = Team(here.rank, here.world), None  # type: tuple[Team, store.Run | InputError | None]
+    team, run, refused = Team(here.rank, here.world), None, None
     with ExitStack() as stack:
         if team.leads:
             try:
@@ -236,11 +236,12 @@ def _join(
                 if not resume:
                     stack.enter_context(kept_if_begun(run, existed))
             except InputError as error:
-                run = error
-        run = team.told(run)
-        if isinstance(run, InputError):
-            raise run
-        return work(run, resume=resume, entered=True)
+                refused = error
+        told = {"refused": str(refused)} if refused else {"folder": run.folder, "record": run.record} if run else None
+        told = team.told(told)
+        if "refused" in told:
+            raise refused or InputError(told["refused"])
+        return work(store.Run(told["folder"], told["record"]), resume=resume, entered=True)
 
 
 def resume(folder: Path) -> store.Run:

@@ -28,7 +28,7 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
 from manyhands.runs import store, tensorboard
-from manyhands.runs.bind import bind
+from manyhands.runs.bind import bind_together
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble, build_model
 from manyhands.runs.metrics import Metrics, metrics_of
@@ -93,7 +93,7 @@ def _train(
 ) -> dict[str, Any]:
     with clock.phase("search"):
         machine = Machine.from_json(run.record["machine"])
-        plan, trials = team.told(bind(plan, config, dataset, machine) if team.leads else None)
+        plan, trials = bind_together(team, plan, config, dataset, machine)
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly

@@ -7,7 +7,7 @@ import torch
 
 from manyhands.machine.detect import detect
 from manyhands.optim.optimizer import set_lr
-from manyhands.runs.bind import bind
+from manyhands.runs.bind import bind_together
 from manyhands.runs.job import assemble
 from manyhands.runs.training import RANK_SEEDS
 from manyhands.runs.tune.child import Task
@@ -19,7 +19,7 @@ def work(task: Task) -> dict[str, Any]:
     """The loss of each step, and whether the last was no number."""
     rates, team = task.details["rates"], task.team
     open_plan = task.plan.with_defaults(compile="off")
-    plan, _ = team.told(bind(open_plan, task.config, task.dataset, detect()) if team.leads else None)
+    plan, _ = bind_together(team, open_plan, task.config, task.dataset, detect())
     job = assemble(task.config, plan, task.dataset, team)
     job.trainee.model.train()
     torch.manual_seed(task.config.train.seed + RANK_SEEDS * team.rank)

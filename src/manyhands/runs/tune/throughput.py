@@ -5,7 +5,7 @@ from typing import Any
 
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import to_table
-from manyhands.runs.bind import bind
+from manyhands.runs.bind import bind_together
 from manyhands.runs.contest import Steps
 from manyhands.runs.job import assemble
 from manyhands.runs.training import peak_memory_mb, reset_peak_memory
@@ -21,8 +21,7 @@ SLOW_SECONDS = 0.5  # of a step, from which on a few must do
 def work(task: Task) -> dict[str, Any]:
     """Bind the plan where it is open, and take some steps."""
     open_plan = task.plan.with_defaults(compile="off")
-    told = bind(open_plan, task.config, task.dataset, detect()) if task.team.leads else None
-    plan, _ = task.team.told(told)
+    plan, _ = bind_together(task.team, open_plan, task.config, task.dataset, detect())
     job = assemble(task.config, plan, task.dataset, task.team)
     device = job.trainee.device
     reset_peak_memory(device)
