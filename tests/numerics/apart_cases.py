@@ -13,7 +13,7 @@ from manyhands.engine import checkpoint
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.flat import Flat
 from manyhands.engine.local import Local
-from manyhands.engine.stale import Stale
+from manyhands.engine.stale import Stale, row_size
 from manyhands.engine.team import Team
 from manyhands.optim import optimizer as optim
 from manyhands.plan.consistency import averages, elastic_rate
@@ -158,7 +158,8 @@ def stale_is_blocking(backend: str, rank: int, world: int) -> None:
     hand = assemble(config, serial, dataset)
     feed = make_feed(config, serial, dataset.schema, Team(rank, world), dataset.train, config.train.seed)
     trainee, flat = hand.trainee, Flat(hand.trainee.model)
-    row, told = torch.zeros(flat.size + 1), []
+    # As long a message: in which order gloo adds up depends on that.
+    row, told = torch.zeros(row_size(flat)), []
     for epoch in range(2):
         for number, batch in enumerate(feed.epoch(epoch)):
             share = feed.share(number)
@@ -203,7 +204,7 @@ def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
     config, dataset = ordered("convnet", optim__name="momentum", train__clip=0.5)
     serial = parse(f"serial,precision=fp64,device=cpu,{REST}")
     one, hand = (assemble(config, serial, dataset).trainee for _ in range(2))
-    later = Latest(Flat(one.model).size + 1, most + 1)
+    later = Latest(row_size(Flat(one.model)), most + 1)
 
     def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         return optim.build(parameters, config.optim, 0.05, best=True, device="cpu")

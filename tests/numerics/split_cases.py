@@ -148,7 +148,7 @@ def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> N
     job = trained(job_of(model, how, f"backend={backend},precision=fp32", Team(rank, world), model__dropout=0.5))
     exchange = job.trainee.exchange
     assert isinstance(exchange, Hybrid)
-    assert exchange.post.draws > 0
+    assert exchange.post.on_way.draws > 0
     own = {
         (cut.name, name, cut.mine(name)): cut.tensor(name).detach().numpy().tobytes()
         for cut in exchange.cuts

@@ -4,7 +4,7 @@ input gradients      | 3 | 2 |             half of a CPU's threads, or the GPU's
 weight gradients         | 3 | 2 | 1 |     the other half, or a second stream
 """
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -42,8 +42,14 @@ class Threaded(Later):
         try:
             super().__exit__(kind, *error)
         finally:
-            self.taken.clear()
+            self._forget()
             torch.set_num_threads(self.threads)
+
+    def _forget(self) -> None:
+        """After a step that failed: what was not begun would take the next step's work."""
+        begun = [each for each in self.taken if not each.cancel()]
+        self.taken.clear()
+        wait(begun)
 
 
 class Streamed(Later):

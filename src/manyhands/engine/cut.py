@@ -20,7 +20,7 @@ from manyhands.engine.batchnorm import GlobalBatchNorm
 from manyhands.engine.cannon import Cannon
 from manyhands.engine.fellows import Fellows
 from manyhands.engine.nested import mapped, tensors
-from manyhands.engine.part import Part, along, moved_like, part_of, plain
+from manyhands.engine.part import Known, Part, along, become, current, kin_of, moved_like, part_of, plain
 from manyhands.engine.piece import Piece, way_of
 from manyhands.engine.post import Lay, Post, absent
 from manyhands.engine.recurrent import Recurrent
@@ -147,6 +147,8 @@ class Cut:
         return run
 
     def forward(self, *given: Any, **named: Any) -> Any:
+        asked = tensors(Part, given)
+        given, named = mapped(Known, lambda each: current(each, self.name), (given, named))
         main, *_ = tensors(Part, (given, named)) or (None,)
         if main is None:
             raise ModelError(
@@ -156,16 +158,17 @@ class Cut:
         handover = self.post.handover
         if handover is not None and self.before and self.name in handover.made:
             return handover.made[self.name]
-        result = self._result(main, given, named)
+        result = self._result(main, given, named, asked)
         if handover is not None and self.before:
             handover.made[self.name] = result
         return result
 
-    def _result(self, main: Part, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _result(self, main: Part, given: tuple[Any, ...], named: dict[str, Any], asked: Sequence[Part]) -> Any:
         self.post.enter(self.stage)
-        elsewhere, came = self.part is None and self.post.handover is None, main.lay
+        changes = getattr(self.module, "inplace", False) is True
+        elsewhere, came = self.part is None and self.post.handover is None and not changes, main.lay
         if elsewhere and came in self.passes and all(map(self._passed_by, found := tensors(Tensor, (given, named)))):
-            self.post.draws += self._draws
+            self.post.on_way.draws += self._draws
             return self._nothing(found, *self.passes[came])
         main = along(main, feature_dim(self.layer, self.layer.inputs[0]))
         want = main.lay._replace(layout=self._taken(main.lay.layout.columns[-1]))
@@ -185,6 +188,8 @@ class Cut:
         with self.post.drawing(self._drawn(want.layout)) if self._draws else nullcontext():
             result = self._computed(want, given, named)
         first, *rest = result if isinstance(result, tuple) else (result,)
+        if changes and asked:
+            become(asked[0], given[0], want)
         lay = self._made(want)
         dtype = self._agreed(first)
         inputs = tensors(Tensor, (given, named))
@@ -196,7 +201,7 @@ class Cut:
             first = absent(self.post, shape, inputs, dtype)
         if self.reduces and self.part is not None:
             first = self.post.summed(first, self.group)
-        first = part_of(first, self.post, lay)
+        first = part_of(first, self.post, lay, kin_of(first, main, given[0] if given else None))
         if isinstance(self.module, nn.RNNBase):
             return first, self._states(rest[0] if rest else None, want.rows, inputs, dtype)
         if isinstance(self.module, nn.MultiheadAttention):

@@ -74,6 +74,9 @@ class Exchange(Protocol):
     def staleness(self) -> dict[int, int] | None:
         """How many updates this rank's weights lacked, and in how many steps; None: never any."""
 
+    def sync_buffers(self) -> None:
+        """Let all ranks have the same buffers: before the model is scored or saved."""
+
     def weights(self) -> dict[str, Tensor]:
         """The whole `state_dict` of the model; the leader's answer counts."""
 
@@ -147,6 +150,8 @@ class Alone:
 
     def staleness(self) -> dict[int, int] | None:
         return None
+
+    def sync_buffers(self) -> None: ...
 
     def weights(self) -> dict[str, Tensor]:
         return self.model.state_dict()

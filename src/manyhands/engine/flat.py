@@ -70,14 +70,15 @@ class Flat:
     def cut(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse: a row for each key."""
         rows: dict[str, Any] = {}
-        for key in state["state"].get(0, {}):
-            values = [state["state"][number][key] for number in range(len(self.parameters))]
-            if any(isinstance(value, Tensor) and value.dim() > 0 for value in values):
+        known = {number: values for number, values in state["state"].items() if values}  # others were never used
+        for key in next(iter(known.values()), {}):
+            of = {number: values[key] for number, values in known.items()}
+            if any(isinstance(value, Tensor) and value.dim() > 0 for value in of.values()):
                 rows[key] = self.row()
-                for number, value in enumerate(values):
+                for number, value in of.items():
                     self.view(rows[key], number).copy_(value)
             else:
-                rows[key] = values[0]
+                rows[key] = next(iter(of.values()))
         return rows
 
 
@@ -106,11 +107,12 @@ class Gradients:
 
         return hook
 
-    def complete(self) -> None:
-        """After backward: parameters that were not used have none; the next step's are awaited."""
-        for number in self.missing:
+    def complete(self) -> set[int]:
+        """After backward: parameters that were not used, which have none; the next step's are awaited."""
+        unused, self.missing = self.missing, set(range(len(self.flat.parameters)))
+        for number in unused:
             self.flat.view(self.row, number).zero_()
-        self.missing = set(range(len(self.flat.parameters)))
+        return unused
 
 
 def one_state(rows: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, Any]:

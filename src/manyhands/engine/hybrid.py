@@ -7,7 +7,7 @@ on some of the ranks or on all.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,12 +18,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from manyhands.data.feed import Batch
 from manyhands.engine.apart import Later, defer
 from manyhands.engine.batchnorm import over_ranks
+from manyhands.engine.buffers import average
 from manyhands.engine.cut import Cut
 from manyhands.engine.exchange import Alone, Given
 from manyhands.engine.fellows import Groups
 from manyhands.engine.logits import FEW, Classes, logits_of
 from manyhands.engine.norms import Of, use_norms
-from manyhands.engine.part import Part, feature_dim, part_of, plain
+from manyhands.engine.part import Part, current, feature_dim, part_of, plain
 from manyhands.engine.piece import check
 from manyhands.engine.post import Lay, Post
 from manyhands.engine.replicated import Make
@@ -49,9 +50,13 @@ class Hybrid(Alone):
         splits: Sequence[Split],
         pipeline: Pipeline,
         team: Team,
+        seed: int = 0,
+        idle: frozenset[str] = frozenset(),
     ) -> None:
-        # Ranks are seeded apart; those that have the same must draw the same.
-        seed = team.told(torch.initial_seed())
+        """`seed`: of what layers draw; torch's own differs between ranks, and who has the same draws the same.
+
+        `idle`: parameters that have no gradient; where they are in no layer of the graph every rank has them whole.
+        """
         self.team, self.post = team, Post(team.rank, seed, channels_last=_channels_are_last(model))
         self.pipeline, self.later = pipeline, Later()
         self._take_place()
@@ -59,6 +64,9 @@ class Hybrid(Alone):
         whole = sum(each.numel() for each in model.parameters())
         named = [name for name, each in model.named_parameters() if each.requires_grad]
         _check_tied(model)
+        tensors = {id(each): name for name, each in (*model.named_parameters(), *model.named_buffers())}
+        # What a checkpoint of one device has: no more, and no less.
+        self.keys = {key: tensors[id(each)] for key, each in model.state_dict(keep_vars=True).items()}
         last = splits[graph.layers[-1].after[0]]  # of what makes the scores
         chosen = _chosen(graph, splits, pipeline.stage)
         wanted = [groups(split) for split in splits for groups in (sample_groups, reduction_groups)]
@@ -79,13 +87,23 @@ class Hybrid(Alone):
             self.cuts.append(
                 Cut(name, module, layer, split, self.post, grain, stage, before, follows, summing, fellows)
             )
-        homes = {f"{cut.name}.{name}": (cut, name) for cut in self.cuts for name in cut.shapes}
-        if outside := [name for name in named if name not in homes]:
+        homes = self.homes = {f"{cut.name}.{name}": (cut, name) for cut in self.cuts for name in cut.shapes}
+        outside = [name for name in named if name not in homes]
+        self.idle = {name: model.get_parameter(name) for name in outside if name in idle}
+        if outside := [name for name in outside if name not in idle]:
             raise ModelError(
                 f"parameters {', '.join(outside[:3])} are not in a layer of their own: such a model cannot be cut; "
                 "use data:N"
             )
-        self.trained = [homes[name] for name in named]  # in the order of one device's optimizer
+        # In the order of one device's optimizer; none of those that are in no layer.
+        self.named, self.trained = named, [homes.get(name) for name in named]
+        # Of layers other than batch norms: ranks with other samples may come to other ones.
+        self.counted = [
+            (f"{cut.name}.{name}", group)
+            for cut in self.cuts
+            if not isinstance(cut.module, _BatchNorm) and (group := groups.of(sample_groups(cut.split))) is not None
+            for name, _ in cut.module.named_buffers()
+        ]
         self.loss_layout = _rows_of(splits[-1])
         self.scores_layout, self.scorers = made(last, last.parameter), groups.fellows(last, self.post)
         # Of those that have the same samples in the loss the first one tells it.
@@ -104,7 +122,7 @@ class Hybrid(Alone):
         self.size = whole  # as it was before this rank kept its part alone
         parts = {
             own: Of(number, len(cut.shapes[name]), bool(cut.owned(name)))
-            for number, (cut, name) in enumerate(self.trained)
+            for number, (cut, name) in self._trained()
             if (own := cut.tensor(name)) is not None
         }
         use_norms(self.optimizer, team, parts, len(self.trained))
@@ -121,11 +139,11 @@ class Hybrid(Alone):
         return self.post.sent_bytes, self.post.sent_bytes
 
     def rank_state(self) -> dict[str, Tensor]:
-        return {"draws": torch.tensor([self.post.draws])}
+        return {"steps": torch.tensor([self.post.step])}
 
     def load_rank_state(self, tensors: dict[str, Tensor]) -> None:
-        if "draws" in tensors:
-            self.post.draws = int(tensors["draws"])
+        if "steps" in tensors:
+            self.post.step = int(tensors["steps"])
 
     def given(self, batch: Batch) -> Given:
         self.whole = len(batch[0])
@@ -150,8 +168,15 @@ class Hybrid(Alone):
     def _output(self, inputs: Tensor) -> Part:
         dim = feature_dim(inputs)
         layout = self.input_layout.of(inputs.shape[dim] if dim else 1)
-        output: Part = self.model(part_of(inputs, self.post, Lay(layout, self.whole, dim)))
-        return output
+        output = self.model(part_of(inputs, self.post, Lay(layout, self.whole, dim)))
+        if not isinstance(output, Part):
+            raise ModelError(
+                f"the model gives {tuple(output.shape)} whose samples cannot be told: such a model cannot be cut; use "
+                "data:N"
+            )
+        found = current(output, "the loss")
+        assert isinstance(found, Part)
+        return found
 
     def _gathered(self, output: Part) -> Tensor:
         return self.post.moved(plain(output), output.lay, self.loss_layout.of(output.lay.layout.columns[-1]))
@@ -173,6 +198,11 @@ class Hybrid(Alone):
     def update(self, *, some: bool = False) -> None:
         """Let the weights learn; `some`: those alone that have a gradient by now, on all ranks the same."""
         self.post.finish()
+        if used := next((name for name, each in self.idle.items() if each.grad is not None), None):
+            raise ModelError(
+                f"parameter {used} is not in a layer of its own, and is used in some steps only: such a model cannot "
+                "be cut; use data:N"
+            )
         for group, parameters in self.sums.items():
             self._add_up(group, [each for each in parameters if each.grad is not None or not some])
         if self.clip is not None:
@@ -180,19 +210,27 @@ class Hybrid(Alone):
         self.optimizer.step()
 
     def _add_up(self, group: Any, parameters: Sequence[nn.Parameter]) -> None:
-        """Gradients of all weights that a group has, in one message; a rank without samples adds nothing."""
+        """Gradients of all weights that a group has, in one message; a rank without samples adds nothing.
+
+        Behind them goes of how many ranks each weight has a gradient: one that none has keeps none.
+        """
         parameters = [each for each in parameters if each.requires_grad]  # some learn in some epochs only
+        if not parameters:
+            return
+        has = parameters[0].new_tensor([each.grad is not None for each in parameters])
         for each in parameters:
             if each.grad is None:
                 each.grad = torch.zeros_like(each)
         gradients = [each.grad for each in parameters if each.grad is not None]
-        if not gradients:
-            return
-        row = torch.cat([each.reshape(-1) for each in gradients])
+        row = torch.cat([*(each.reshape(-1) for each in gradients), has])
         dist.all_reduce(row, group=group)
         self.post.sent_bytes += row.numel() * row.element_size()
-        for gradient, part in zip(gradients, torch.split(row, [each.numel() for each in gradients]), strict=True):
+        *sums, has = torch.split(row, [*(each.numel() for each in gradients), len(has)])
+        for gradient, part in zip(gradients, sums, strict=True):
             gradient.copy_(part.view(gradient.shape))
+        for each, count in zip(parameters, has.tolist(), strict=True):
+            if not count:
+                each.grad = None
 
     def _clip(self, most: float) -> None:
         """By the norm of all gradients, in which each part of a weight counts once."""
@@ -209,24 +247,37 @@ class Hybrid(Alone):
                 each.grad.mul_(factor)
 
     def weights(self) -> dict[str, Tensor]:
-        """Every tensor of the whole model."""
-        return {
-            f"{cut.name}.{name}": self._whole(cut, name, {"": cut.tensor(name)})[""]
-            for cut in self.cuts
-            for name in cut.shapes
-        }
+        """The `state_dict` of the whole model."""
+        named = {key: each.detach() for key, each in (*self.model.named_parameters(), *self.model.named_buffers())}
+        for name in dict.fromkeys(self.keys.values()):
+            if (home := self.homes.get(name)) is not None:
+                cut, own = home
+                named[name] = self._whole(cut, own, {"": cut.tensor(own)})[""]
+        return {key: named[name] for key, name in self.keys.items()}
+
+    def gradients(self) -> dict[str, Tensor | None]:
+        """Of the whole model, by name."""
+        found: dict[str, Tensor | None] = dict.fromkeys(self.named)
+        for _, (cut, name) in self._trained():
+            own = cut.tensor(name)
+            grad = {} if own is None or own.grad is None else {"": own.grad}
+            found[f"{cut.name}.{name}"] = self._whole(cut, name, grad).get("")
+        return found
 
     def load_weights(self, tensors: dict[str, Tensor]) -> None:
         with torch.no_grad():
-            for cut in self.cuts:
-                for name in cut.shapes:
-                    if (where := cut.mine(name)) is not None:
-                        cut.tensor(name).copy_(where.of(tensors[f"{cut.name}.{name}"]))
+            named = dict((*self.model.named_parameters(), *self.model.named_buffers()))
+            for key, name in self.keys.items():
+                cut, own = self.homes.get(name, (None, ""))
+                if cut is None:
+                    named[name].copy_(tensors[key])
+                elif (where := cut.mine(own)) is not None:
+                    cut.tensor(own).copy_(where.of(tensors[key]))
 
     def state(self) -> dict[str, Any]:
         """As the optimizer of the whole model has it: by the number of each parameter."""
         found: dict[int, dict[str, Any]] = {}
-        for number, (cut, name) in enumerate(self.trained):
+        for number, (cut, name) in self._trained():
             own = cut.tensor(name)
             found[number] = self._whole(cut, name, dict(self.optimizer.state.get(own, {})) if own is not None else {})
         (group,) = self.optimizer.state_dict()["param_groups"]
@@ -235,7 +286,7 @@ class Hybrid(Alone):
     def load_state(self, state: dict[str, Any]) -> None:
         (group,) = state["param_groups"]
         own: dict[int, Any] = {}
-        for number, (cut, name) in enumerate(self.trained):
+        for number, (cut, name) in self._trained():
             if (where := cut.mine(name)) is None:
                 continue
             told, shape = state["state"].get(number, {}), cut.shapes[name]
@@ -245,6 +296,16 @@ class Hybrid(Alone):
             }
         if own:
             super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(own)))}]})
+
+    def _trained(self) -> Iterator[tuple[int, tuple[Cut, str]]]:
+        """Each weight of a layer that learns, by its number in one device's optimizer."""
+        return ((number, each) for number, each in enumerate(self.trained) if each is not None)
+
+    def sync_buffers(self) -> None:
+        own = dict(self.model.named_buffers())
+        average(own[name] for name in own if name not in self.homes)
+        for name, group in self.counted:
+            average([own[name]], group)
 
     def _whole(self, cut: Cut, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
         """Tensors like a weight of the whole model, put together from the parts that ranks have."""

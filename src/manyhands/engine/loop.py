@@ -132,6 +132,7 @@ class Loop:
             if every and position.step % every == 0 and position.batch < batches:
                 self._flush(settled=True)
                 self._write()
+                self.trainee.exchange.sync_buffers()
                 self._save(best=False)
             if position.step == self.total:
                 break
@@ -194,6 +195,7 @@ class Loop:
     def _validate(self) -> None:
         """Score the validation part, keep the checkpoint, and count epochs without progress."""
         position, better = self.position, False
+        self.trainee.exchange.sync_buffers()
         self._check_weights()
         if self.validation is not None:
             with self.clock.phase("eval", f"validation {position.epoch}"):

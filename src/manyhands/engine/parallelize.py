@@ -30,16 +30,19 @@ def parallelize(
     layers: Layers | None = None,
     *,
     by_tensor: bool = False,
+    seed: int = 0,
+    idle: frozenset[str] = frozenset(),
 ) -> Exchange:
     """Let the ranks of a team train one model; `make` makes the optimizer of some parameters.
 
     `layers`: the model's graph, the split of each layer and the stages of these, where the plan cuts them.
-    `by_tensor`: the optimizer goes by the norms of whole tensors.
+    `by_tensor`: the optimizer goes by the norms of whole tensors. `seed`: of what layers in parts draw.
+    `idle`: parameters of which the scores do not depend.
     """
     if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
         return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
     if layers is not None:
-        return Hybrid(model, make, clip, *layers, team)
+        return Hybrid(model, make, clip, *layers, team, seed, idle)
     if plan.axes[0].name == "local":
         assert plan.every is not None
         elastic = plan.average == "elastic"
@@ -62,4 +65,5 @@ def parallelize(
         compress=plan.compress or "none",
         shard=plan.shard == "optimizer",
         usual=plan.is_baseline,
+        idle=bool(idle),
     )

@@ -40,6 +40,7 @@ class PipelineStep:
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         trainee, whole = self.trainee, len(batch[0])
         trainee.optimizer.zero_grad(set_to_none=True)
+        self.hybrid.post.step += 1
         if self.boundary != "gather" and whole >= 2 * trainee.team.world:
             return self._in_turns(batch)
         count = min(self.microbatches, whole)
@@ -63,6 +64,7 @@ class PipelineStep:
         losses = []
         for turn in range(self.trainee.team.world):
             handover.turn = turn
+            hybrid.post.begin_pass(turn)
             loss = self.trainee.losses(batch)
             (loss / share(turn)).backward()  # type: ignore[no-untyped-call]
             if learns:
@@ -112,8 +114,9 @@ class _Passes:
 
     def _forward(self, number: int) -> None:
         (part, share), trainee, hybrid = self.parts[number], self.step.trainee, self.step.hybrid
-        again, hybrid.post.on_way.stage = hybrid.pipeline.recompute, 0
-        self.losses[number] = share * (recomputed(trainee, hybrid, part) if again else trainee.losses(part))
+        hybrid.post.begin_pass(number)
+        again = hybrid.pipeline.recompute
+        self.losses[number] = share * (recomputed(trainee, hybrid, part, number) if again else trainee.losses(part))
         self.told.append(self.losses[number].detach())
 
     def _backward(self, number: int) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -39,6 +40,8 @@ class _OnWay(threading.local):
     """What a pass has with it; passes that stop are threads."""
 
     stage = 0  # of the layer that it has come to
+    number = 0  # of the pass in its step
+    draws = 0  # layers of it that have drawn random numbers
     kept: list[Tensor] | None = None  # where what came from others is kept
     again: list[Tensor] | None = None  # from where it is taken once more
 
@@ -47,7 +50,7 @@ class Post:
     """One rank's side."""
 
     def __init__(self, rank: int, seed: int = 0, *, channels_last: bool = False) -> None:
-        self.rank, self.seed, self.draws = rank, seed, 0
+        self.rank, self.seed, self.step = rank, seed, 0
         self.channels_last = channels_last
         self.pending: list[Going] = []  # what is on its way
         self.sent_bytes = 0
@@ -91,9 +94,15 @@ class Post:
 
     @contextmanager
     def drawing(self, layout: Layout) -> Iterator[None]:
-        """Let those that have the same place of a layout draw the same numbers, and others other ones."""
-        self.draws += 1  # on every rank alike
-        seed = hash((self.seed, self.draws, layout.places.get(self.rank))) % 2**63
+        """Let those that have the same place of a layout draw the same numbers, and others other ones.
+
+        What is drawn hangs on the seed of the training, the step, the pass and how many layers of it have drawn
+        before: on nothing that a resumed training, or another order of passes, would have otherwise.
+        """
+        self.on_way.draws += 1  # on every rank alike
+        at = self.step, self.on_way.number, self.on_way.draws, *layout.places.get(self.rank, ())
+        low, high = np.random.SeedSequence(self.seed, spawn_key=at).generate_state(2)
+        seed = int(low) << 31 ^ int(high)
         drawn = [torch.default_generator]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             drawn.append(torch.cuda.default_generators[torch.cuda.current_device()])
@@ -105,6 +114,10 @@ class Post:
         finally:
             for each, state in zip(drawn, states, strict=True):
                 each.set_state(state)
+
+    def begin_pass(self, number: int) -> None:
+        """A pass of the step begins, or begins again."""
+        self.on_way.stage, self.on_way.number, self.on_way.draws = 0, number, 0
 
     def finish(self) -> None:
         """Wait until all that was sent has gone."""

@@ -15,27 +15,25 @@ from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.step import Trainee
 
 
-def recomputed(trainee: Trainee, hybrid: Hybrid, part: Batch) -> Tensor:
+def recomputed(trainee: Trainee, hybrid: Hybrid, part: Batch, number: int) -> Tensor:
     """The loss of a micro-batch."""
     kept: list[Tensor] = []
-    contexts = hybrid.post.keeping(kept), _again(hybrid, kept)
+    contexts = hybrid.post.keeping(kept), _again(hybrid, kept, number)
     # Ranks that share a stage add up results in the second pass too, so none of them may end it early.
     with set_checkpoint_early_stop(False):
         loss: Tensor = checkpoint(trainee.losses, part, use_reentrant=False, context_fn=lambda: contexts)
     return loss
 
 
-def _again(hybrid: Hybrid, kept: list[Tensor]) -> AbstractContextManager[None]:
+def _again(hybrid: Hybrid, kept: list[Tensor], number: int) -> AbstractContextManager[None]:
     """The second pass draws what the first one drew; averages that a batch norm keeps count once."""
-    draws = hybrid.post.draws
 
     @contextmanager
     def again() -> Iterator[None]:
-        now, buffers = hybrid.post.draws, [(each, each.clone()) for each in hybrid.model.buffers()]
-        hybrid.post.draws = draws
+        buffers = [(each, each.clone()) for each in hybrid.model.buffers()]
+        hybrid.post.begin_pass(number)
         with hybrid.post.taking(kept):
             yield
-        hybrid.post.draws = now
         for each, value in buffers:
             each.copy_(value)
 

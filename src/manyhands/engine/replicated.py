@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manyhands.comm.compress import Compression
+from manyhands.engine.buffers import average, own_buffers, take_first
 from manyhands.engine.exchange import Alone
 from manyhands.engine.noise import Noise
 from manyhands.engine.team import Team
@@ -38,17 +39,23 @@ class Replicated(Alone):
         compress: str = "none",
         shard: bool = False,
         usual: bool = False,
+        idle: bool = False,
     ) -> None:
-        """`usual`: as the usual script has it, all options left at torch's defaults."""
+        """`usual`: as the usual script has it, all options left at torch's defaults.
+
+        `idle`: there are parameters of which the loss does not depend, for which torch must look in every step.
+        """
         self.zero: ZeroRedundancyOptimizer | None = None
         self.team, self.compression = team, None if usual else Compression(compress, model)
         device = next(model.parameters()).device
         where = [device.index] if device.type == "cuda" else None
         if usual:
-            self.ddp = DistributedDataParallel(model, device_ids=where)
+            self.ddp = DistributedDataParallel(model, device_ids=where, find_unused_parameters=idle)
             self.scale = float(team.world)  # it averages
         else:
-            self.ddp = DistributedDataParallel(model, device_ids=where, gradient_as_bucket_view=True)
+            self.ddp = DistributedDataParallel(
+                model, device_ids=where, gradient_as_bucket_view=True, find_unused_parameters=idle
+            )
             # The same on all ranks anyway: batch norm sees the whole batch. (As an argument, torch 2.13 warns of it.)
             self.ddp.broadcast_buffers = False
             assert self.compression is not None
@@ -64,6 +71,12 @@ class Replicated(Alone):
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
         return self.ddp.no_sync()
+
+    def sync_buffers(self) -> None:
+        if self.compression is None:  # as the usual script, which saves the first rank's
+            take_first(self.model.buffers())
+        else:
+            average(own_buffers(self.model))
 
     def watch(self, noise: Noise) -> None:
         assert self.compression is not None

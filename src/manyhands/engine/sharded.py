@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from manyhands.engine.buffers import average, own_buffers
 from manyhands.engine.exchange import Alone
 from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.replicated import Make
@@ -42,6 +43,9 @@ class Sharded(Alone):
             yield
         finally:
             self.fsdp.set_requires_gradient_sync(True)
+
+    def sync_buffers(self) -> None:
+        average(own_buffers(self.model))
 
     def weights(self) -> dict[str, Tensor]:
         return {name: _whole(tensor) for name, tensor in self.model.state_dict().items()}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from manyhands.comm.later import Sums, sums
 from manyhands.engine.batchnorm import own_norms, with_own_norms
+from manyhands.engine.buffers import average, own_buffers
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat
 from manyhands.engine.replicated import Make
@@ -44,7 +45,7 @@ class Stale(Alone):
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = trainable[0].device
         _like_the_first(Flat(model, buffers=True), self.device)
-        self.later = later or sums(self.flat.size + 1, self.flat.dtype, self.device, most + 1)
+        self.later = later or sums(row_size(self.flat), self.flat.dtype, self.device, most + 1)
         self.step = self.applied = 0
         self.rates: deque[float] = deque()  # of the steps that are not applied
         self.told: list[float] = []
@@ -69,8 +70,10 @@ class Stale(Alone):
 
     def _send(self) -> None:
         row = self.later.row(self.step)
+        has = row[self.flat.size + 1 :].fill_(1)
         for number, parameter in enumerate(self.flat.parameters):
             if parameter.grad is None:  # this rank did not use it
+                has[number] = 0
                 self.flat.view(row, number).zero_()
             else:
                 self.flat.view(row, number).copy_(parameter.grad)
@@ -81,8 +84,9 @@ class Stale(Alone):
     def _apply(self) -> None:
         """The oldest sum that is not in the weights yet."""
         total = self.later.take(self.applied)
+        used = total[self.flat.size + 1 :].tolist()
         for number, parameter in enumerate(self.flat.parameters):
-            parameter.grad = self.flat.view(total, number)
+            parameter.grad = self.flat.view(total, number) if used[number] else None
         now = float(self.optimizer.param_groups[0]["lr"])
         set_lr(self.optimizer, self.rates.popleft())
         super().update()
@@ -105,6 +109,11 @@ class Stale(Alone):
             for each, part in zip(tracked, torch.split(row, [each.numel() for each in tracked]), strict=True):
                 each.copy_(part.view_as(each))
 
+    def sync_buffers(self) -> None:
+        if self.team.world > 1:
+            ours = {id(each) for norm in self.norms for each in norm.buffers()}
+            average(each for each in own_buffers(self.model) if id(each) not in ours)
+
     def staleness(self) -> dict[int, int] | None:
         return dict(self.seen)
 
@@ -114,6 +123,11 @@ class Stale(Alone):
     def load_rank_state(self, tensors: dict[str, Tensor]) -> None:
         if "staleness" in tensors:
             self.seen = Counter(dict(enumerate(tensors["staleness"].tolist())))
+
+
+def row_size(flat: Flat) -> int:
+    """Behind the gradients go the loss, and of how many ranks each parameter has one."""
+    return flat.size + 1 + len(flat.parameters)
 
 
 def _like_the_first(flat: Flat, device: torch.device) -> None:

@@ -30,7 +30,7 @@ FREE = ("getitem", "_assert_tensor_metadata", "sym_size", "detach", "alias")  # 
 
 def trace(model: nn.Module, inputs: torch.Tensor) -> Graph:
     """The graph of a model and its loss for this batch, whose first dimension is that of the samples."""
-    with _as_it_was(model, inputs):
+    with as_it_was(model, inputs):
         try:
             with _quiet():
                 program = torch.export.export(model.train(), (inputs,), strict=False)
@@ -58,7 +58,7 @@ def _loss(scores: Shape, number: int) -> Layer:
 
 
 @contextmanager
-def _as_it_was(model: nn.Module, inputs: torch.Tensor) -> Iterator[None]:
+def as_it_was(model: nn.Module, inputs: torch.Tensor) -> Iterator[None]:
     """Give modes, buffers and random numbers back: a watched step moves a batch norm's averages."""
     modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}

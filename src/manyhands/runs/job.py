@@ -29,6 +29,7 @@ from manyhands.engine.step import Step, Trainee, compiles_update, make_step
 from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError, PlanError
 from manyhands.graph.fuse import fuse
+from manyhands.graph.idle import idle_parameters
 from manyhands.graph.trace import trace
 from manyhands.models import transfer, zoo
 from manyhands.optim import optimizer as optim
@@ -70,6 +71,7 @@ def assemble(
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
     layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and (team.world > 1 or cuts) else None
+    idle = idle_parameters(model, sample_input(dataset.schema, 2)) if team.world > 1 else frozenset[str]()
     if hasattr(model, "begin_epoch") and (plan.capture == "on" or (team.world > 1 and layers is None)):
         raise PlanError(
             f"model {config.model.name} learns a block at a time, plan {plan.name} all at once: "
@@ -101,7 +103,15 @@ def assemble(
         model=model,
         norms=[] if plan.is_baseline or layers or not plan.keeps_step else over_ranks(model, team),
         exchange=parallelize(
-            model, make, config.train.clip, plan, team, layers, by_tensor=config.optim.name in TRUSTING
+            model,
+            make,
+            config.train.clip,
+            plan,
+            team,
+            layers,
+            by_tensor=config.optim.name in TRUSTING,
+            seed=config.train.seed,
+            idle=idle,
         ),
         feed=feed_of(dataset.train, config.train.seed),
         loss=partial(functional.cross_entropy, label_smoothing=config.train.label_smoothing),

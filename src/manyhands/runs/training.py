@@ -30,6 +30,7 @@ from manyhands.progress import bar, say
 from manyhands.runs import store, tensorboard
 from manyhands.runs.bind import bind_together
 from manyhands.runs.config import Config, with_values
+from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble, build_model
 from manyhands.runs.metrics import Metrics, metrics_of
 from manyhands.timeline import Event, Timeline
@@ -97,6 +98,7 @@ def _train(
     with clock.phase("setup", "model"):
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
+        guard(config, plan, dataset, team)
         job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
             every = 1 if plan.capture == "on" else every  # a graph does the same at every step

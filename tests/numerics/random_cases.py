@@ -1,0 +1,76 @@
+"""A random model over ranks, and on one device; functions that all ranks run."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from manyhands.comm.late import named
+from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.load import load
+from manyhands.engine import part
+from manyhands.engine.evaluate import evaluate
+from manyhands.engine.team import Team
+from manyhands.errors import InputError, ModelError
+from manyhands.plan.words import parse
+from manyhands.runs import guard as rules
+from manyhands.runs.config import Config, with_values
+from manyhands.runs.guard import guard
+from manyhands.runs.job import Job, assemble
+from numerics.cases import REST, distance
+
+STEPS, BATCH = 3, 12
+
+
+def ordered(model: str) -> tuple[Config, Dataset]:
+    settings = {"model.name": f"numerics.random_models:{model}", "train.batch_size": BATCH}
+    settings |= {"optim.name": "momentum", "optim.lr": 0.05, "optim.weight_decay": 0.1}
+    return with_values(Config(), settings), load("synthetic:1x6x6,5", DataOptions(size=STEPS * BATCH, validation=0))
+
+
+def trained(seed: int, words: str, team: Team) -> Job:
+    config, dataset = ordered(f"model_{seed}")
+    plan = parse(f"{words},device=cpu,precision=fp64,{REST}")
+    if team.world > 1:
+        guard(config, plan, dataset, team)
+    job = assemble(config, plan, dataset, team)
+    feed = job.trainee.feed
+    for number, batch in enumerate(feed.epoch(0)):
+        job.step(batch, feed.share(number, 0))
+    job.trainee.exchange.settle()
+    job.trainee.exchange.sync_buffers()
+    return job
+
+
+def compared(backend: str, rank: int, world: int, words: str, seed: int, told: str) -> None:
+    """What became of a model: how far it is from one device's training, or why it was refused."""
+    try:
+        job = trained(seed, f"{words},backend={backend}", Team(rank, world))
+        weights = job.trainee.exchange.weights()
+        score = evaluate(job.trainee, job.test)
+    except Exception as error:
+        other = isinstance(error, RuntimeError) and named(error, 1.0) is not None
+        if not isinstance(error, InputError) and not other:
+            raise
+        Path(f"{told}.{rank}").write_text(json.dumps({"refused": None if other else str(error)}))
+        raise
+    one = trained(seed, "serial", Team())
+    whole, wanted = one.trainee.exchange.weights(), evaluate(one.trainee, one.test)
+    far: dict[str, Any] = {name: distance(each, whole[name]) for name, each in weights.items() if name in whole}
+    far["loss"] = abs(score.loss - wanted.loss) / wanted.loss
+    far["accuracy"] = abs(score.accuracy - wanted.accuracy)
+    keys = list(weights) == list(one.trainee.model.state_dict())
+    Path(f"{told}.{rank}").write_text(json.dumps({"far": max(far.values()), "keys": keys}))
+
+
+def refuses(backend: str, rank: int, world: int, wrong: str) -> None:
+    """The guard, of a model that passes, once its parts are not put together where they must be."""
+    config, dataset = ordered(f"only_{wrong}")
+    plan = parse(f"tensor:{world},backend={backend},device=cpu,precision=fp64,{REST}")
+    with mock.patch.object(rules, "home", return_value=Path("nowhere")), mock.patch.object(rules, "write_json"):
+        guard(config, plan, dataset, Team(rank, world))
+        mistaken = mock.patch.object(part, "ELEMENTWISE", part.ELEMENTWISE | {wrong})
+        with mistaken, pytest.raises(ModelError, match="as another one: the output differs"):
+            guard(config, plan, dataset, Team(rank, world))
