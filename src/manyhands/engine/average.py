@@ -21,7 +21,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from manyhands.data.feed import Feed
 from manyhands.engine.evaluate import Score, evaluate
 from manyhands.engine.exchange import local
-from manyhands.engine.step import Trainee, trying_kernels
+from manyhands.engine.step import Trainee
 
 SNAPSHOTS = 10  # that stochastic weight averaging takes, or more
 NORM_BATCHES = 100  # over which statistics of batch norms are taken: means over thousands of samples hardly move
@@ -128,7 +128,7 @@ class Average:
                 each.reset_running_stats()
         trainee.model.train()
         on_gpu = [trainee.device] if trainee.device.type == "cuda" else []
-        with torch.random.fork_rng(on_gpu), trying_kernels(False):
+        with torch.random.fork_rng(on_gpu):
             for number, batch in enumerate(islice(trainee.feed.epoch(0), NORM_BATCHES)):
                 for norm in trainee.norms:
                     norm.muted = trainee.feed.share(number).mine == 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from manyhands.data.feed import Feed
-from manyhands.engine.step import Trainee, trying_kernels
+from manyhands.engine.step import Trainee
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ def evaluate(trainee: Trainee, feed: Feed, told: Callable[[int], None] = lambda 
     """Score the model in evaluation mode, each rank on its share; sums stay on the device until the end."""
     trainee.model.eval()
     sums = torch.zeros(3, device=trainee.device, dtype=torch.float64)  # of losses, of right answers, of samples
-    with trainee.exchange.reading(), torch.inference_mode(), trying_kernels(False):
+    with trainee.exchange.reading(), torch.inference_mode():
         for number, batch in enumerate(feed.epoch(0)):
             share = feed.share(number)
             outputs, labels, given = trainee.answers(feed, batch)

@@ -1,7 +1,7 @@
 """The training step of one device: eager, compiled, or captured as a CUDA graph, always the same function."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -156,17 +156,6 @@ def portions(batch: Batch, share: Share, accumulate: int) -> list[tuple[Batch, i
     return [(part, len(part[0])) if len(part[0]) and share.mine else (stand_in, 0) for part in parts]
 
 
-@contextlib.contextmanager
-def trying_kernels(on: bool) -> Iterator[None]:
-    """Let cuDNN try its kernels for each new shape, or not: a trial takes tenths of a second."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = on and before
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
 @dataclass
 class _Captured:
     graph: torch.cuda.CUDAGraph
@@ -195,9 +184,7 @@ class CapturedStep:
             return captured.loss.clone()
         self.seen[share] = self.seen.get(share, 0) + 1
         if self.seen[share] <= EAGER_BEFORE_CAPTURE:
-            # Only for the common size: the smaller last batch comes once an epoch.
-            with trying_kernels(share == next(iter(self.seen))):
-                return self._eager(batch, share)
+            return self._eager(batch, share)
         self.graphs[share] = self._capture(batch, share)
         return self(batch, share)
 

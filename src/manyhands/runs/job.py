@@ -67,7 +67,8 @@ def assemble(
     `cuts`: one rank, too, goes through its layers as those do that have parts of them.
     """
     device = device_of(plan)
-    torch.backends.cudnn.benchmark = device.type == "cuda" and not plan.is_baseline
+    if device.type == "cuda" and not plan.is_baseline:
+        choose_alike()
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
     layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and (team.world > 1 or cuts) else None
@@ -134,6 +135,12 @@ def assemble(
         test=feed_of(dataset.test, None),
         lr=lr,
     )
+
+
+def choose_alike() -> None:
+    """Have cuDNN choose its kernels by rule: what it picks by the clock gives the same seed another training."""
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
 
 
 def layers_of(model: nn.Module, plan: Plan, config: Config, schema: Schema) -> Layers:
