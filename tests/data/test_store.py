@@ -71,9 +71,19 @@ def test_another_file_or_option_is_another_entry(tmp_path: Path) -> None:
     keys = {key(reader.source()), key(reader.source(file)), key(reader.source(file, options=(64,)))}
     file.write_text("three")
     keys.add(key(reader.source(file)))
+    assert len(keys) == 4
+
+
+def test_the_content_decides_and_not_the_clock(tmp_path: Path) -> None:
+    """As `touch -r` leaves it: another content of the same size and time of change."""
+    file, reader = tmp_path / "a", Reader()
+    file.write_text("one")
+    first, times = key(reader.source(file)), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
     os.utime(file, ns=(1, 1))
-    keys.add(key(reader.source(file)))
-    assert len(keys) == 5
+    assert key(reader.source(file)) == first
+    file.write_text("two")
+    os.utime(file, ns=times)
+    assert key(reader.source(file)) != first
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

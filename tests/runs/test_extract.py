@@ -106,8 +106,8 @@ def test_events_of_two_runs_do_not_mix(manyhands: Callable[..., Any], run: store
     ("words", "told"),
     [
         ((), "say what to write: --onnx FILE or --torch FILE (the model), --csv FILE"),
-        (("--csv", "x", "--trace", "x"), "x, x: one path for two exports"),
-        (("--csv", "."), "is a folder: choose the name of a file"),
+        (("--csv", "x", "--trace", "x"), "x is named twice, by --csv and --trace"),
+        (("--csv", "."), "names a folder: choose the name of a file"),
         (("--trace", "/proc/t.json"), "/proc/t.json"),
         (("--tensorboard", "file"), "file"),
     ],

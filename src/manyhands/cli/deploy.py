@@ -15,6 +15,7 @@ def predict(
     run: options.Run,
     files: Annotated[list[Path], typer.Argument(help="Images, text files (a line each) or CSV files (a row each).")],
     averaged: options.Averaged = False,
+    changed_code: options.ChangedCode = False,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -23,7 +24,7 @@ def predict(
     store.load(run)
     from manyhands.runs import predict as predicting  # torch comes in here
 
-    found = predicting.predict(run, files, averaged)
+    found = predicting.predict(run, files, averaged, changed_code=changed_code)
     if output.wants_json():
         output.emit({"predictions": found})
         return
@@ -53,6 +54,7 @@ def export(
         Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write an event file into this folder.")
     ] = None,
     averaged: options.Averaged = False,
+    changed_code: options.ChangedCode = False,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -72,7 +74,7 @@ def export(
     outputs.check(files, outputs.inputs_of_runs([run]), events)
     if events is not None:
         tensorboard.check()
-    done = [{"form": form, **_write(form, averaged)(found, path)} for form, path in paths.items()]
+    done = [{"form": form, **_write(form, averaged, changed_code)(found, path)} for form, path in paths.items()]
     if output.wants_json():
         first = next((each for each in done if each["form"] in ("onnx", "torch")), done[0])
         output.emit({**first, "exports": done})
@@ -81,7 +83,7 @@ def export(
         print(f"{each['path']}: {_words(each)}")
 
 
-def _write(form: str, averaged: bool) -> Callable[[store.Run, Path], dict[str, Any]]:
+def _write(form: str, averaged: bool, changed_code: bool) -> Callable[[store.Run, Path], dict[str, Any]]:
     """What writes a form; torch comes in for the model alone."""
     if form == "csv":
         return extract.write_csv
@@ -91,7 +93,7 @@ def _write(form: str, averaged: bool) -> Callable[[store.Run, Path], dict[str, A
         return extract.write_events
     from manyhands.runs import export as exporting
 
-    return lambda run, path: exporting.export(run.folder, path, form, averaged)
+    return lambda run, path: exporting.export(run.folder, path, form, averaged, changed_code=changed_code)
 
 
 def _words(done: dict[str, Any]) -> str:

@@ -44,6 +44,9 @@ def _beginning(own: Path, text: str) -> list[str]:
 RUN_HELP = "A run's folder, or of your own runs the name, its beginning, or last."
 Run = Annotated[Path, typer.Argument(parser=run_folder, metavar="RUN", help=RUN_HELP)]
 Averaged = Annotated[bool, typer.Option("--averaged", help="The mean of the weights that train.ema or train.swa kept.")]
+ChangedCode = Annotated[
+    bool, typer.Option("--changed-code", help="Though the code of the model is not that of the run any more.")
+]
 Model = Annotated[str, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")]
 Data = Annotated[str, typer.Option("--data", help="A known set, a path, or synthetic:3x64x64,10.")]
 # Numbers arrive as texts: the config reads them, and its errors name the key and the value.

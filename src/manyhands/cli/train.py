@@ -13,6 +13,8 @@ from manyhands.plan.words import parse
 from manyhands.runs import auto, store, tensorboard
 from manyhands.runs import run as runs
 
+MOST = 0.5  # of a set in one class, that is told beside the accuracy
+
 
 def train(
     model: Annotated[str | None, typer.Argument(help="A zoo name, file.py:factory or package.module:factory.")] = None,
@@ -30,6 +32,7 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", parser=options.run_folder, metavar="RUN", help="Go on with this run.")
     ] = None,
+    changed_code: options.ChangedCode = False,
     as_json: output.Json = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -52,11 +55,12 @@ def train(
         )
         if any(others):
             raise InputError(
-                f"--resume {resume} goes on with that run's own order: leave out all but --json and --quiet"
+                f"--resume {resume} goes on with that run's own order: leave out all but --changed-code, --json and "
+                "--quiet"
             )
         if runs.order_of(store.load(resume)).log.tensorboard:
             tensorboard.check()
-        show(runs.resume(resume))
+        show(runs.resume(resume, changed_code=changed_code))
         return
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
@@ -86,7 +90,7 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows of a run's table."""
     rows = [
         ("plan", str(result.get("plan", "–"))),
-        ("test accuracy", output.percent(result.get("test_accuracy"))),
+        ("test accuracy", _accuracy(result)),
         ("validation accuracy", output.percent(result.get("val_accuracy"))),
         ("final loss", output.number(result.get("final_loss"), 4)),
         ("samples/s, steady state", output.number(result.get("samples_per_s"))),
@@ -100,6 +104,16 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
     if stale := result.get("staleness"):
         rows.append(("staleness", f"{stale['mean']:.2f} updates, at most {stale['max']}"))
     return rows
+
+
+def _accuracy(result: dict[str, Any]) -> str:
+    """With the step whose weights have it, and, where one class is most of the set, what guessing that would reach."""
+    told = output.percent(result.get("test_accuracy"))
+    if (step := result.get("weights_step")) is not None and step != result.get("steps"):
+        told += f" with the best weights, of step {step}"
+    if (share := result.get("test_majority")) is not None and share >= MOST:
+        told += f"; {output.percent(share)} are of one class"
+    return told
 
 
 def _seconds(seconds: dict[str, float]) -> str:

@@ -11,6 +11,7 @@ from manyhands.errors import DataError
 
 MISSING = ("", "?", "na", "nan")
 MOST_LEVELS = 64
+LARGEST = 1e150  # whose square is still a number
 
 
 def cleaned(value: str) -> str:
@@ -40,6 +41,11 @@ def fitted(name: str, values: Sequence[str], training: int) -> Column:
 def fitted_numbers(name: str, values: NDArray[np.float64]) -> Column:
     """A numeric column, by its training values."""
     there = values[~np.isnan(values)]
+    if len(there) and float(np.abs(there).max()) > LARGEST:
+        raise DataError(
+            f"column '{name}' has {there[np.abs(there).argmax()]:g}: numbers up to {LARGEST:g} can be learned from; "
+            "rescale the column, or leave the field empty"
+        )
     if not len(there):
         return Column(name, "numeric")
     fill = float(np.median(there))
@@ -69,4 +75,9 @@ def standard(column: Column, values: NDArray[np.float64]) -> NDArray[np.float32]
     """The features of a numeric column."""
     absent = np.isnan(values)
     scaled = (np.where(absent, column.fill, values) - column.mean) / column.std
+    if scaled.size and np.abs(scaled).max() > np.finfo(np.float32).max:
+        raise DataError(
+            f"column '{column.name}' has {values[np.abs(scaled).argmax()]:g}, which is too far from its mean of "
+            f"{column.mean:g} for single precision: rescale the column, or leave the field empty"
+        )
     return np.stack([scaled, absent][: column.width], axis=1).astype(np.float32)

@@ -30,6 +30,7 @@ class Dataset:
     validation: Split
     test: Split
     source: str  # where it was read from
+    checksum: str = ""  # of the stored arrays, inputs and labels
 
     @property
     def bytes(self) -> int:

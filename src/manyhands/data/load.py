@@ -30,7 +30,7 @@ def load(name: str, options: DataOptions = DataOptions()) -> Dataset:  # noqa: B
         )
     parts = _made_parts if name.startswith(synthetic.PREFIX) else _parts
     train, validation, test = (Split(found.inputs, found.labels, rows) for rows in parts(found, options))
-    return Dataset(found.schema, train, validation, test, source.where)
+    return Dataset(found.schema, train, validation, test, source.where, found.checksum)
 
 
 def _check(options: DataOptions) -> None:

@@ -22,6 +22,7 @@ from manyhands.errors import DataError
 from manyhands.progress import say
 
 VERSION = 1  # of the stored format and of the decoding: a higher one makes every source be decoded again
+ARRAYS = ("inputs.npy", "labels.npy")
 DTYPES: dict[Kind, str] = {"image": "uint8", "text": "int32", "table": "float32"}
 
 # numpy reads what is before an array with `ast`, whose depth CPython 3.11 counts for all threads at once: two that read
@@ -38,6 +39,7 @@ class Stored:
     counts: tuple[int, int, int]
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
+    checksum: str
 
 
 def stored(source: Source) -> Stored:
@@ -58,14 +60,35 @@ def stored(source: Source) -> Stored:
 
 
 def key(source: Source) -> str:
-    """The name of a source's folder: another one as soon as a file or an option changes."""
+    """The name of a source's folder: another one as soon as a file's content or an option changes."""
     identity: list[object] = [VERSION, source.name, *source.options]
+    identity += [str(path.resolve()) for path in source.files]
+    digest = hashlib.sha256(json.dumps([*identity, _content(source)]).encode()).hexdigest()[:16]
+    return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', source.name)}-{digest}"
+
+
+def _content(source: Source) -> str:
+    """The checksum of a source's files; read again as soon as the system has noted any change of one of them.
+
+    A time of change can be set at will (`touch -r`); the time at which the entry itself was changed cannot.
+    """
+    states: list[object] = []
     for path in source.files:
         with reading(path):
             state = path.stat()
-        identity.append((str(path.resolve()), state.st_size, state.st_mtime_ns))
-    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-    return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', source.name)}-{digest}"
+        states.append((str(path.resolve()), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+    name = hashlib.sha256(json.dumps(states).encode()).hexdigest()[:32]
+    memo = files.home() / "checksums" / name
+    with suppress(OSError, ValueError):
+        if re.fullmatch(r"[0-9a-f]{64}", known := memo.read_text().strip()):
+            return known
+    digest = hashlib.sha256()
+    for path in source.files:
+        with reading(path):
+            digest.update(files.sha256(path).encode())
+    files.make_folder(memo.parent)
+    files.write_text(memo, digest.hexdigest())
+    return digest.hexdigest()
 
 
 def opened(folder: Path) -> Stored | None:
@@ -76,9 +99,11 @@ def opened(folder: Path) -> Stored | None:
             _check(folder / name, recorded)
         schema = Schema.from_json(meta["schema"])
         with _heading:
-            inputs, labels = (np.load(folder / name, mmap_mode="r") for name in ("inputs.npy", "labels.npy"))
+            inputs, labels = (np.load(folder / name, mmap_mode="r") for name in ARRAYS)
         train, validation, test = meta["counts"]
-        return Stored(folder, schema, (train, validation, test), inputs, labels)
+        sums = [meta["counts"], *(meta["arrays"][name]["sha256"] for name in ARRAYS)]
+        checksum = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
+        return Stored(folder, schema, (train, validation, test), inputs, labels, checksum)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:

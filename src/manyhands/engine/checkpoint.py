@@ -1,15 +1,17 @@
 """Checkpoint: safetensors and JSON in a folder that is whole or absent; never a pickle.
 
 checkpoints/
-  step-00000100/   model.safetensors  optimizer.safetensors  state.json (step, epoch, checksums, …)
-                   averaged.safetensors, where weights are averaged
-  best             a file that names the checkpoint with the best validation accuracy
+  step-00000100/   model.safetensors  optimizer.safetensors  state.json (step, epoch, checksums, whether it is the
+                   best by validation so far), averaged.safetensors where weights are averaged
+  best             names the best for people; a kill may leave it behind, so that only runs of before are read by it
 """
 
 import errno
+import hashlib
 import json
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ from manyhands.progress import say
 
 TENSORS = ("model.safetensors", "optimizer.safetensors")
 AVERAGED = "averaged.safetensors"
+FILES = {*TENSORS, AVERAGED}
+STATE = "state.json"
+NAME = re.compile(r"step-\d+")
 
 
 @dataclass
@@ -64,16 +69,18 @@ def save(
         files = dict(zip(TENSORS, (weights, {**tensors, **apart}), strict=True)) | ({AVERAGED: mean} if mean else {})
         for name, each in files.items():
             write(each, aside / name)
-        state = {
+        state: dict[str, Any] = {
             "position": vars(position),
             "optimizer": rest,
             "averaged": average.count if average else 0,
+            "best": best,
             "sha256": {name: sha256(aside / name) for name in files},
         }
-        (aside / "state.json").write_text(json.dumps(state))
+        state["sha256"][STATE] = _sum_of(state)
+        (aside / STATE).write_text(json.dumps(state))
+    named = best_of(folder)
     if best:
         write_text(folder / "best", path.name)
-    named = best_of(folder)
     for old in listing(folder)[:-keep]:
         if old != named:
             shutil.rmtree(old)
@@ -81,16 +88,27 @@ def save(
 
 def listing(folder: Path) -> list[Path]:
     """The checkpoints, oldest first."""
-    return sorted(folder.glob("step-*"))
+    return sorted(each for each in folder.glob("step-*") if NAME.fullmatch(each.name) and each.is_dir())
 
 
 def best_of(folder: Path) -> Path | None:
     """The checkpoint with the best validation accuracy, if there is one."""
+    found = listing(folder)
+    for path in reversed(found):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if json.loads((path / STATE).read_text())["best"]:
+                return path
     try:
-        path = folder / (folder / "best").read_text().strip()
-    except OSError:
+        name = (folder / "best").read_text().strip()
+    except (OSError, ValueError):
         return None
-    return path if path.is_dir() else None
+    return next((each for each in found if each.name == name), None)
+
+
+def _sum_of(state: dict[str, Any]) -> str:
+    """Of all that state.json says but this."""
+    sums = {name: each for name, each in state["sha256"].items() if name != STATE}
+    return hashlib.sha256(json.dumps({**state, "sha256": sums}, sort_keys=True).encode()).hexdigest()
 
 
 def forget_after(folder: Path, path: Path | None) -> None:
@@ -105,9 +123,13 @@ def forget_after(folder: Path, path: Path | None) -> None:
 def is_whole(path: Path) -> bool:
     """Whether every file is there with its checksum."""
     try:
-        sums = json.loads((path / "state.json").read_text())["sha256"]
-        return sums.keys() >= set(TENSORS) and all(sha256(path / name) == each for name, each in sums.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        state = json.loads((path / STATE).read_text())
+        sums = state["sha256"]
+        own = sums.pop(STATE, None)  # those of before have none
+        if own not in (None, _sum_of(state)) or not sums.keys() >= set(TENSORS):
+            return False
+        return all(name in FILES and sha256(path / name) == each for name, each in sums.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
@@ -131,7 +153,7 @@ def load_model(path: Path, name: str = TENSORS[0]) -> dict[str, Tensor]:
 
 def restore(path: Path, trainee: Trainee, average: Average | None = None) -> Position:
     """Put model, optimizer and random states back, and say where the training stood."""
-    state = json.loads((path / "state.json").read_text())
+    state = json.loads((path / STATE).read_text())
     if average and (count := state.get("averaged")):
         average.load(load_model(path, AVERAGED), count)
     trainee.exchange.load_weights(load_model(path))

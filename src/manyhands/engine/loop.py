@@ -52,6 +52,7 @@ class Outcome:
     final_loss: float
     val_accuracy: float | None  # of the weights that are kept
     steps: int
+    kept: int  # the step whose weights are: the best by validation, where there is one, else the last
     stopped_early: bool
     averaged_val_accuracy: float | None = None  # of the mean of the weights, if one is kept
 
@@ -100,9 +101,9 @@ class Loop:
         position, stopped = self.position, self._patience_spent()
         if stopped:
             say(f"stopped after epoch {position.epoch}: no better for {self.settings.patience} epochs")
-            self._back_to_best()
-        accuracy = position.best_accuracy if stopped else position.val_accuracy
-        return Outcome(position.last_loss, accuracy, position.step, stopped, position.averaged_val_accuracy)
+        kept = self._back_to_best()
+        accuracy = position.val_accuracy if kept == position.step else position.best_accuracy
+        return Outcome(position.last_loss, accuracy, position.step, kept, stopped, position.averaged_val_accuracy)
 
     def _patience_spent(self) -> bool:
         return self.settings.patience is not None and self.position.bad_epochs >= self.settings.patience
@@ -228,8 +229,13 @@ class Loop:
     def _diverged(self, what: str, step: int) -> Diverged:
         return Diverged(
             f"{what} step {step} of {self.total}: lower the learning rate (it was {self.rate or 0:g}) "
-            "or set train.clip=1; the last good checkpoint was kept"
+            f"or set train.clip=1; {self._good()}"
         )
+
+    def _good(self) -> str:
+        folder = self.settings.checkpoints
+        kept = checkpoint.listing(folder) if folder is not None else []
+        return f"the checkpoint of {kept[-1].name.replace('-', ' ', 1)} was kept" if kept else "there is no checkpoint"
 
     def _save(self, best: bool) -> None:
         if self.settings.checkpoints is None:
@@ -242,11 +248,17 @@ class Loop:
             checkpoint.save(folder, self.trainee, self.position, keep=keep, best=best, average=self.average)
         self.flushed = time.perf_counter_ns()
 
-    def _back_to_best(self) -> None:
+    def _back_to_best(self) -> int:
+        """Take the weights that are the run's result, as they are predicted with and exported; gives their step."""
+        if self.settings.checkpoints is None or self.validation is None:
+            return self.position.step
         self.trainee.team.meet()  # the leader may still be writing it
-        if self.settings.checkpoints and (path := checkpoint.best_of(self.settings.checkpoints)):
+        path = checkpoint.best_of(self.settings.checkpoints)
+        kept = self.position.step if path is None else int(path.name.removeprefix("step-"))
+        if path is not None and kept != self.position.step:
             self.trainee.exchange.load_weights(checkpoint.load_model(path))
         self.trainee.team.meet()
+        return kept
 
 
 def total_steps(epochs: int, most: int | None, count: Callable[[int], int]) -> int:

@@ -25,9 +25,10 @@ from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
 from manyhands.engine.team import Team
 from manyhands.errors import PlanError, RunError
-from manyhands.files import home, sha256, write_json
+from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
+from manyhands.models.source import source_hash
 from manyhands.models.zoo import learns_in_turns
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
@@ -222,7 +223,7 @@ def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
     facts = {
         "plan": to_table(plan),
         "model": config.to_json()["model"],
-        "file": content_of(config.model.name),
+        "file": source_hash(config.model.name),
         "optim": config.optim.name,
         "train": [config.train.clip, config.train.label_smoothing, config.data.augment],
         "batch": [
@@ -237,12 +238,6 @@ def _key(plan: Plan, config: Config, dataset: Dataset, machine: Machine) -> str:
         "versions": [torch.__version__, manyhands.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def content_of(model: str) -> str | None:
-    """The checksum of a user's own file: an edited model is another model."""
-    path = Path(model.rpartition(":")[0])
-    return sha256(path) if path.suffix == ".py" and path.is_file() else None
 
 
 def _remembered(path: Path) -> tuple[Plan, list[Told]] | None:

@@ -19,9 +19,11 @@ SAMPLES = 64
 TOLERANCE = 1e-3  # of the logits; exported kernels may add up in another order
 
 
-def export(folder: Path, path: Path, form: str, averaged: bool = False) -> dict[str, Any]:
+def export(
+    folder: Path, path: Path, form: str, averaged: bool = False, *, changed_code: bool = False
+) -> dict[str, Any]:
     """Write the model as ONNX or as a torch.export program, batch size left open; refuse one that differs."""
-    model, _ = load_run(folder, averaged)
+    model, _ = load_run(folder, averaged, changed_code=changed_code)
     inputs = _samples(folder)
     with torch.inference_mode():
         wanted = model(inputs)

@@ -20,6 +20,7 @@ from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
+from manyhands.models.source import source_hash
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
@@ -157,13 +158,12 @@ def _remembered(path: Path) -> Answer | None:
 
 
 def _key(auto: Plan, config: Config, machine: Machine) -> str:
-    from manyhands.runs.bind import content_of
     from manyhands.runs.run import versions
 
     told = config.to_json()
     facts = {
         "plan": to_table(auto),
-        "file": content_of(config.model.name),
+        "file": source_hash(config.model.name),
         **{name: told[name] for name in ("model", "data", "optim", "cpu", "loader")},
         "batch": [config.train.batch_size, config.train.accumulate, config.train.clip],
         "machine": machine.to_json(),

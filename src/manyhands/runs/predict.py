@@ -14,6 +14,7 @@ from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint
 from manyhands.errors import DataError, InputError
 from manyhands.runs import store
+from manyhands.runs.changed import check_code
 from manyhands.runs.config import with_values
 from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
 from manyhands.runs.run import order_of
@@ -32,10 +33,11 @@ def schema_of(run: store.Run) -> Schema:
         raise InputError(f"{path} cannot be read ({error}): train the run again") from None
 
 
-def load_run(folder: Path, averaged: bool = False) -> tuple[nn.Module, Schema]:
+def load_run(folder: Path, averaged: bool = False, *, changed_code: bool = False) -> tuple[nn.Module, Schema]:
     """A run's model with its best or its averaged weights, in evaluation mode on the host, and its data's schema."""
     run = store.load(folder)
     schema, config = schema_of(run), order_of(run)
+    check_code(run, allowed=changed_code)
     # The checkpoint has every weight: what they were first taken from may be gone by now.
     plain = with_values(config, {"model.init_from": None, "model.freeze": ()})
     model = build_model(plain, schema)
@@ -43,9 +45,11 @@ def load_run(folder: Path, averaged: bool = False) -> tuple[nn.Module, Schema]:
     return model.eval(), schema
 
 
-def predict(folder: Path, paths: Sequence[Path], averaged: bool = False) -> list[dict[str, Any]]:
+def predict(
+    folder: Path, paths: Sequence[Path], averaged: bool = False, *, changed_code: bool = False
+) -> list[dict[str, Any]]:
     """A row for each image, line of text, or CSV row."""
-    model, schema = load_run(folder, averaged)
+    model, schema = load_run(folder, averaged, changed_code=changed_code)
     names, rows = encode(schema, paths)
     normalize = Normalize(schema, contiguous=True).eval()
     found = []

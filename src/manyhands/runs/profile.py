@@ -24,6 +24,7 @@ from manyhands.files import home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
+from manyhands.models.source import source_hash
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
 from manyhands.runs.config import Config
@@ -64,7 +65,6 @@ def _known(path: Path) -> Profile | None:
 
 
 def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -> str:
-    from manyhands.runs.bind import content_of
     from manyhands.runs.run import versions
 
     told = config.to_json()
@@ -74,7 +74,7 @@ def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -
         "pinned": plan.has_ranks,
         "waits": waits_in_norms(plan),
         "model": told["model"],
-        "file": content_of(config.model.name),
+        "file": source_hash(config.model.name),
         "data": told["data"],
         "optim": told["optim"],
         "samples": list(samples),

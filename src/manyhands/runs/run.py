@@ -21,9 +21,11 @@ from manyhands.errors import ConfigError, InputError, RankError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
+from manyhands.models.source import source_hash
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import Bar, bar, logged_to, looking, say
 from manyhands.runs import store
+from manyhands.runs.changed import SOURCE, check_code
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
@@ -57,6 +59,7 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machi
             "machine_words": str(machine),
             "versions": versions(),
             "command": command,
+            SOURCE: source_hash(config.model.name),
         },
     )
 
@@ -244,9 +247,11 @@ def _join(
         return work(store.Run(told["folder"], told["record"]), resume=resume, entered=True)
 
 
-def resume(folder: Path) -> store.Run:
-    """Go on with a run from its newest intact checkpoint."""
+def resume(folder: Path, *, changed_code: bool = False) -> store.Run:
+    """Go on with a run from its newest intact checkpoint; `changed_code`: though its model's code is another one."""
     run, here = store.load(folder), place()
+    if leads():
+        check_code(run, allowed=changed_code)
     if here is None:
         return execute(run, resume=True)
     config, plan = order_of(run), from_table(run.record["plan"], "run.json")

@@ -232,5 +232,10 @@ def _is(value: Any, kind: type) -> bool:
 
 def cut_metrics(run: Run, step: int) -> None:
     """Forget what came after `step`: a resumed run does it again."""
-    lines = [json.dumps(each) for each in run.metrics() if each["step"] <= step]
+
+    def done(record: dict[str, Any]) -> bool:
+        at = record.get("step")  # none in a line that somebody else has written
+        return isinstance(at, int) and at <= step
+
+    lines = [json.dumps(each) for each in run.metrics() if done(each)]
     write_text(run.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))

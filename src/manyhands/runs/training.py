@@ -1,5 +1,6 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
+import re
 import statistics
 import time
 from collections import Counter
@@ -8,9 +9,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from manyhands.data.dataset import Dataset
+from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Feed
 from manyhands.data.load import load
 from manyhands.engine import average, checkpoint
@@ -29,6 +31,7 @@ from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
 from manyhands.runs import store, tensorboard
 from manyhands.runs.bind import bind_together
+from manyhands.runs.changed import check_data
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble, build_model
@@ -50,6 +53,8 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     with clock.phase("setup", "data"):
         dataset = load(config.data.name, config.data)
         check_sizes(config, dataset)
+        if resume:
+            check_data(run, dataset)
     if team.leads:
         write_json(run.folder / "data.json", dataset.schema.to_json())
     try:
@@ -64,11 +69,17 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
         ) from error
 
 
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|could not allocate|failed to allocate|cannot allocate memory", re.IGNORECASE
+)
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """On the CPU torch says so in words alone, and a search in which no plan ran hands those words on."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return (isinstance(error, RuntimeError) or type(error) is RunError) and "memory" in str(error)
+    told = isinstance(error, RuntimeError) or type(error) is RunError
+    return told and OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _size(config: Config, dataset: Dataset) -> str:
@@ -119,6 +130,7 @@ def _train(
             total_steps=total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count),
             parameters=job.trainee.exchange.size,
             samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
+            data_sha256=dataset.checksum,
         )
         say(f"plan {plan}")
     others: dict[str, Any] = {}
@@ -148,10 +160,12 @@ def _train(
         "final_loss": outcome.final_loss,
         "test_accuracy": score.accuracy,
         "test_loss": score.loss,
+        "test_majority": majority(dataset.test),
         "val_accuracy": outcome.val_accuracy,
         "averaged_test_accuracy": averaged.accuracy if averaged else None,
         "averaged_val_accuracy": outcome.averaged_val_accuracy,
-        "weights": "best" if outcome.stopped_early else "last",
+        "weights": "best" if job.validation is not None else "last",
+        "weights_step": outcome.kept,
         "steps": outcome.steps,
         "stopped_early": outcome.stopped_early,
         "samples_per_s": clock.samples_per_s,
@@ -165,6 +179,11 @@ def _train(
         "staleness": _staleness([seen for _, seen in told if seen]),
         **others,
     }
+
+
+def majority(split: Split) -> float:
+    """The share of the largest class: what a model reaches that has learned nothing else."""
+    return float(np.bincount(split.labels[split.index]).max() / len(split))
 
 
 def _critical_batch(run: store.Run) -> float | None:
@@ -183,7 +202,7 @@ def _searched(run: store.Run) -> float:
 def _sent(job: Job, steps: int) -> dict[str, Any]:
     """Bytes of gradients that a rank sends in a step, and how many times fewer they are for compression."""
     sent = job.trainee.exchange.bytes_sent()
-    if sent is None or not sent[0]:
+    if sent is None or not sent[0] or not steps:  # of a run that was resumed at its end
         return {"sent_bytes_per_step": None, "compression_ratio": None}
     return {"sent_bytes_per_step": round(sent[0] / steps), "compression_ratio": sent[1] / sent[0]}
 

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,10 @@ def content(name: str, where: str, table: Table, target: str, parts: NDArray[np.
         raise DataError(f"{where} has no column beside '{target}': at least one is needed to learn from")
     if "" in table[target]:
         raise DataError(f"{where} has no '{target}' in row {table[target].index('') + 1}: fill it or remove the row")
-    classes = _classes(where, target, table[target])
+    values = _same_names(table[target])
+    classes = _classes(where, target, values)
     number = {value: each for each, value in enumerate(classes)}
-    labels = np.array([number[value] for value in table[target]])
+    labels = np.array([number[value] for value in values])
     order, counts = arranged(name, labels, parts)
     ordered = {key: [fields[row] for row in order] for key, fields in table.items() if key != target}
     fitted = tuple(columns.fitted(key, fields, counts[0]) for key, fields in ordered.items())
@@ -89,11 +91,27 @@ def content(name: str, where: str, table: Table, target: str, parts: NDArray[np.
     return Content(schema, labels[order], counts, chunks)
 
 
+def _same_names(values: list[str]) -> list[str]:
+    """Numbers that are equal are one class, by the shortest of their names: 1 and 1.0."""
+    if columns.numbers(values) is None:
+        return values
+    names: dict[float, str] = {}
+    for value in sorted(set(values), key=lambda each: (len(each), each)):
+        names.setdefault(float(value), value)
+    return [names[float(value)] for value in values]
+
+
 def _classes(where: str, target: str, values: list[str]) -> tuple[str, ...]:
     found = sorted(set(values))
     if not 2 <= len(found) <= min(MOST_CLASSES, max(2, len(values) // 2)):
         raise DataError(
             f"column '{target}' of {where} has {len(found):,} different values in {len(values):,} rows: "
             f"2 to {MOST_CLASSES:,} classes are needed, two rows each"
+        )
+    value, count = min(Counter(values).items(), key=lambda each: each[1])
+    if count < 2:
+        raise DataError(
+            f"column '{target}' of {where} has the class '{value}' in one row only: two rows of each class are needed; "
+            "add one, or remove it"
         )
     return tuple(sorted(found, key=float) if columns.numbers(found) is not None else found)
