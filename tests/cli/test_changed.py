@@ -13,7 +13,8 @@ from torch import nn
 from helper import activation
 
 def build(classes, shape):
-    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 8), activation(), nn.Linear(8, classes))
+    inputs = shape[0] * shape[1] * shape[2]
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), activation(), nn.Linear(8, classes))
 """
 TABLE = "a,b,kind\n" + "".join(f"{row % 7},{row % 5},{'x' if row % 2 else 'y'}\n" for row in range(80))
 

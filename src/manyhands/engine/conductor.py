@@ -165,7 +165,8 @@ class Conductor:
             row, head, rows = self._mine()
             late = bool(self.step or self.agenda.open)
             welcome = {"servers": ports, "peers": dict(self.here), "late": late, **head}
-        wire.send(welcome, [] if self.servers else [row, *rows])
+        buffers = [each.clone() for each in buffers_of(self.exchange.model)]
+        wire.send(welcome, buffers if self.servers else [row, *buffers, *rows])
         try:
             self._talk(wire, rank, port)
         finally:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from manyhands.comm.message import Going, receive, send
+from manyhands.engine.seed import seed_of
 from manyhands.plan.layout import Block, Layout, Move, moves
 
 
@@ -101,8 +101,7 @@ class Post:
         """
         self.on_way.draws += 1  # on every rank alike
         at = self.step, self.on_way.number, self.on_way.draws, *layout.places.get(self.rank, ())
-        low, high = np.random.SeedSequence(self.seed, spawn_key=at).generate_state(2)
-        seed = int(low) << 31 ^ int(high)
+        seed = seed_of(self.seed, *at)
         drawn = [torch.default_generator]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             drawn.append(torch.cuda.default_generators[torch.cuda.current_device()])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from manyhands.comm.wire import Head, Wire
 from manyhands.data.feed import Batches, DeviceFeed, HostFeed, Share, part_of, share_of
 from manyhands.engine.agenda import Item
+from manyhands.engine.seed import seed_of
 from manyhands.engine.step import Step
 
 
@@ -26,10 +27,18 @@ class Worker:
     """One process's side; `batches` are those of the whole training, as one device sees them."""
 
     def __init__(
-        self, wire: Wire, step: Step, exchange: Apart, feed: DeviceFeed | HostFeed, batches: Batches, workers: int
+        self,
+        wire: Wire,
+        step: Step,
+        exchange: Apart,
+        feed: DeviceFeed | HostFeed,
+        batches: Batches,
+        workers: int,
+        seed: int,
     ) -> None:
+        """`seed`: of what layers draw for an item, whoever does it, and whether or not the training was resumed."""
         self.wire, self.step, self.exchange, self.feed = wire, step, exchange, feed
-        self.batches, self.workers = batches, workers
+        self.batches, self.workers, self.seed = batches, workers, seed
         self.epoch, self.rows = -1, batches.order(0)
 
     def run(self, give: Callable[[], tuple[Head, list[Tensor]]], about: Callable[[], Head]) -> None:
@@ -60,6 +69,7 @@ class Worker:
         counted = self.exchange.weight(share)
         if not counted.whole:
             return 0.0
+        torch.manual_seed(seed_of(self.seed, item.step, item.part))
         loss = float(self.step(self.feed.of(mine if len(mine) else whole[:1]), counted))
         return loss * counted.whole / share.whole
 

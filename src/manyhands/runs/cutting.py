@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+from manyhands.data.load import load
+from manyhands.graph.graph import Graph
 from manyhands.plan.layered import splits_of
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
+from manyhands.progress import say
 from manyhands.runs.config import Config
 from manyhands.runs.here import Here
+from manyhands.runs.mixes import has_batch_norm, mixes_samples
 from manyhands.runs.simulated import micro_batches
 
 
@@ -16,7 +20,9 @@ def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
     Over several hosts, which this one cannot time, and on GPUs stages are balanced by their floating-point operations.
     """
     here, batch = Here.of(config), config.train.batch_size
-    numbers = micro_batches(plan, splits_of(plan, here.graph, batch, plan.world), batch)
+    if any(axis.name == "pipeline" for axis in plan.axes):
+        plan = _with_whole_batches(plan, config, here.graph)
+    numbers = micro_batches(plan, here.graph, splits_of(plan, here.graph, batch, plan.world), batch)
     stages = next((axis.degree for axis in plan.axes if axis.name == "pipeline"), 1)
     balances = plan.balance != "equal" and not plan.layers
     if stages == 1 or not (balances or plan.microbatches is None):
@@ -29,3 +35,19 @@ def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
         return plan
     names = [layer.name for layer in here.graph.layers]
     return replace(plan, layers=tuple(NamedSplit(*each) for each in zip(names, found.splits, strict=True)))
+
+
+def _with_whole_batches(plan: Plan, config: Config, graph: Graph) -> Plan:
+    """No micro-batches, unless they are asked for, where they would make a batch's statistics others."""
+    if plan.microbatches == 1:
+        return plan
+    kind = "a batch norm" if has_batch_norm(graph) else "statistics over a batch"
+    if not has_batch_norm(graph) and not mixes_samples(config, load(config.data.name, config.data)):
+        return plan
+    if plan.microbatches is None:
+        return plan.with_defaults(microbatches=1)
+    say(
+        f"model {config.model.name} has {kind}: with microbatches={plan.microbatches} it sees a micro-batch, not "
+        f"the batch, as one device does with train.accumulate={plan.microbatches}"
+    )
+    return plan

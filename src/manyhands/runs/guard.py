@@ -22,13 +22,11 @@ import numpy as np
 import psutil
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 import manyhands
 from manyhands.comm.late import named
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import HostFeed, Share
-from manyhands.engine.elementwise import RANDOM, name_of
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.team import Team
 from manyhands.errors import ManyhandsError, ModelError
@@ -38,7 +36,8 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import say
 from manyhands.runs.config import Config, with_values
-from manyhands.runs.job import Job, assemble
+from manyhands.runs.job import Job, assemble, build_model
+from manyhands.runs.still import Still
 
 SECONDS = 5.0  # after which no further check is begun
 EXACT, LOWERED = 1e-8, 1e-4  # relative, in float64; where the model itself goes below it
@@ -260,8 +259,6 @@ def _scores(job: Job, team: Team, batch: Any, whole: bool) -> Tensor:
 
 def _moved(config: Config, dataset: Dataset, device: torch.device, move: float) -> dict[str, Tensor]:
     """The weights with which the run begins, a little elsewhere; the same on all ranks and devices."""
-    from manyhands.runs.job import build_model
-
     model = build_model(config, dataset.schema)
     generator = torch.Generator().manual_seed(config.train.seed + 1)
     learned = {name for name, _ in model.named_parameters()}
@@ -284,35 +281,13 @@ def _hold_still(model: nn.Module) -> None:
             module.dropout = 0.0
 
 
-class _Still(TorchFunctionMode):
-    """Random functions draw one number; and whether the model goes below float64 is seen."""
-
-    lowered = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), name_of(func)
-        if name in DROPS and len(args) < 2:
-            kwargs["p"] = 0.0
-        elif name in DROPS:
-            args = (args[0], 0.0, *args[2:])
-        elif kwargs.get("dropout_p"):
-            kwargs["dropout_p"] = 0.0
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor):
-            if name not in DROPS and (name in RANDOM or name in ("rand", "randn", "normal")):
-                result = result.fill_(DRAWN) if result.is_floating_point() else result.zero_()
-            elif result.dtype in (torch.float32, torch.float16, torch.bfloat16):
-                self.lowered = True
-        return result
-
-
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[_Still]:
+def _watched(model: nn.Module) -> Iterator[Still]:
     """Around each call of the model, in whatever thread: a mode is one thread's."""
-    told, forward = _Still(), model.forward
+    told, forward = Still(), model.forward
 
     def watched(*given: Any, **named: Any) -> Any:
-        with (mode := _Still()):
+        with (mode := Still()):
             result = forward(*given, **named)
         told.lowered |= mode.lowered
         return result
@@ -326,8 +301,6 @@ def _watched(model: nn.Module) -> Iterator[_Still]:
 
 def _fits(config: Config, plan: Plan, dataset: Dataset) -> bool:
     """Whether this rank has the memory for copies of the whole model."""
-    from manyhands.runs.job import build_model
-
     with torch.device("meta"):
         try:
             size = sum(each.numel() for each in build_model(config, dataset.schema).parameters())

@@ -57,7 +57,6 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
 
 def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     """Compute gradients until there is nothing more to do."""
-    import torch
     from torch import Tensor
 
     from manyhands.comm.wire import Head, dial
@@ -67,14 +66,12 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     from manyhands.engine.gossip import Gossip
     from manyhands.engine.pushing import Pushing
     from manyhands.engine.slow import slow_down
-    from manyhands.engine.worker import Worker, buffers_of
+    from manyhands.engine.worker import Worker, buffers_of, set_buffers
     from manyhands.runs.job import assemble
-    from manyhands.runs.training import RANK_SEEDS
 
     dataset = load(config.data.name, config.data)
     job = assemble(config, plan.alone(), dataset)
     slow_down(job.step, config.fault.read(), rank, config.train.seed)
-    torch.manual_seed(config.train.seed + RANK_SEEDS * rank)
     trainee, clip, word, workers = job.trainee, config.train.clip, os.environ[WORD], plan.axes[0].degree
     exchange: Gossip | Pushing
     if plan.axes[0].name == "gossip":
@@ -90,13 +87,16 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
         )
         wire = _hello(port, rank, gossip.door.port)
         welcome, (row, *rows) = wire.receive()
-        state, groups = state_of(welcome, rows)
+        count = len(buffers_of(trainee.model))
+        set_buffers(trainee.model, rows[:count])
+        state, groups = state_of(welcome, rows[count:])
         gossip.take(row, gossip.flat.joined(state, groups) if state else None)
         if welcome["late"]:
             gossip.join(welcome["peers"])
     else:
         wire = _hello(port, rank, 0)
-        welcome, _ = wire.receive()
+        welcome, rows = wire.receive()
+        set_buffers(trainee.model, rows)
         servers = [dial(each, word, {"rank": rank}) for each in welcome["servers"]]
         exchange = Pushing(trainee.model, trainee.optimizer, clip, servers)
     trainee.exchange = exchange
@@ -109,7 +109,7 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     assert isinstance(feed, DeviceFeed | HostFeed)
     batches = Batches(len(dataset.train), config.batch_sizes, config.train.seed)
     with closing(wire), closing(exchange):
-        Worker(wire, job.step, exchange, feed, batches, workers).run(give, _about)
+        Worker(wire, job.step, exchange, feed, batches, workers, config.train.seed).run(give, _about)
 
 
 def _hello(port: int, rank: int, own: int) -> "Wire":

@@ -68,7 +68,7 @@ class Here:
             return [-(-batch // plan.world)]
         chosen = splits_of(plan, self.graph, batch, plan.world)
         degrees = {split.sample for split in chosen}
-        numbers = micro_batches(plan, chosen, batch)
+        numbers = micro_batches(plan, self.graph, chosen, batch)
         return sorted({-(-batch // (max(numbers) * max(degrees))), -(-batch // (min(numbers) * min(degrees)))})
 
     def _filled(self, plan: Plan) -> list[Plan]:

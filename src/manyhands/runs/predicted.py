@@ -41,7 +41,7 @@ def predicted_cut(
     pipeline = pipeline_of(plan, chosen)
     tried = [
         (number, predict(graph, chosen, costs, cluster, batch, number, pipeline))
-        for number in micro_batches(plan, chosen, batch)
+        for number in micro_batches(plan, graph, chosen, batch)
     ]
     micro, result = min(tried, key=lambda each: each[1].step_ns)
     has_stages = any(axis.name == "pipeline" for axis in plan.axes)

@@ -16,6 +16,7 @@ from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.runs.config import Config
 from manyhands.runs.layers import graph_of
+from manyhands.runs.mixes import has_batch_norm
 from manyhands.simulate.board import Problem
 from manyhands.simulate.problem import gpipe, make
 from manyhands.simulate.result import Result, predict
@@ -106,7 +107,7 @@ class Simulator:
         pipeline = pipeline_of(plan, splits)
         tried = [
             (number, predict(graph, splits, costs, cluster, batch, number, pipeline))
-            for number in micro_batches(plan, splits, batch)
+            for number in micro_batches(plan, graph, splits, batch)
         ]
         micro, result = min(tried, key=lambda each: (each[1].missing_bytes > 0, each[1].step_ns))
         _check_memory(plan, result, cluster)
@@ -227,8 +228,11 @@ def _check_memory(plan: Plan, result: Result, cluster: Cluster) -> None:
         )
 
 
-def micro_batches(plan: Plan, splits: Sequence[Split], batch: int) -> list[int]:
-    """Numbers of micro-batches to simulate: what the plan says, or doublings of which the fastest is taken."""
+def micro_batches(plan: Plan, graph: Graph, splits: Sequence[Split], batch: int) -> list[int]:
+    """Numbers of micro-batches to simulate: what the plan says, or doublings of which the fastest is taken.
+
+    A batch norm sees the whole batch unless the user says otherwise: what is faster must not decide what is computed.
+    """
     degree = {axis.name: axis.degree for axis in plan.axes}
     most = max(batch // max(split.sample for split in splits), 1)
     if plan.microbatches is not None and plan.microbatches > most:
@@ -238,5 +242,7 @@ def micro_batches(plan: Plan, splits: Sequence[Split], batch: int) -> list[int]:
         )
     if plan.microbatches is not None or degree.get("pipeline", 1) == 1:
         return [plan.microbatches or 1]
+    if has_batch_norm(graph):
+        return [1]
     limit = min(most, MOST_MICRO * degree["pipeline"])
     return [1 << power for power in range(limit.bit_length())]

@@ -29,7 +29,7 @@ from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
-from manyhands.runs import store, tensorboard
+from manyhands.runs import mixes, store, tensorboard
 from manyhands.runs.bind import bind_together
 from manyhands.runs.changed import check_data
 from manyhands.runs.config import Config, with_values
@@ -110,6 +110,8 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         guard(config, plan, dataset, team)
+        if team.leads and (line := mixes.told(config, plan, dataset)):
+            say(line)
         job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
             every = 1 if plan.capture == "on" else every  # a graph does the same at every step
