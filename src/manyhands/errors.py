@@ -86,4 +86,11 @@ def choices(value: str, allowed: Iterable[str]) -> str:
     names = list(allowed)
     near = get_close_matches(value, names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"{hint}Allowed: {', '.join(names)}"
+    return f"{hint}Allowed: {few(names)}"
+
+
+def few(names: Iterable[str], most: int = 30) -> str:
+    """Names as an error tells them: no more than fit into a line that somebody reads."""
+    listed = list(names)
+    left = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {left:,} more" if left > 0 else "")

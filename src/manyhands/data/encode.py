@@ -13,7 +13,7 @@ from manyhands.data.readers.table import read_csv
 from manyhands.data.readers.text import lines
 from manyhands.data.schema import Kind, Schema
 from manyhands.data.source import reading
-from manyhands.errors import DataError
+from manyhands.errors import DataError, few
 
 
 def encode(schema: Schema, paths: Sequence[Path]) -> tuple[list[str], NDArray[Any]]:
@@ -49,7 +49,7 @@ def _text(schema: Schema, path: Path) -> NDArray[Any]:
 def _table(schema: Schema, path: Path) -> NDArray[Any]:
     table = read_csv(path)
     if lacking := [column.name for column in schema.columns if column.name not in table]:
-        raise DataError(f"{path} lacks the columns {', '.join(lacking)}: it has {', '.join(table)}")
+        raise DataError(f"{path} lacks the columns {few(lacking)}: it has {few(table)}")
     return columns.features(schema.columns, table, str(path))
 
 

@@ -1,5 +1,6 @@
 """Source: something that can be read, and Content: what reading it gives."""
 
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,6 +88,9 @@ def slices(rows: int, row_bytes: int) -> Iterator[slice]:
 def reading(path: Path) -> Iterator[None]:
     """Turn the operating system's refusals while reading `path` into one clear line."""
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise DataError(f"{path} is a device, a pipe or a socket: data are read from regular files alone")
         yield
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: put it there, or name another path") from error

@@ -20,6 +20,7 @@ from manyhands.data.schema import Schema
 from manyhands.data.source import Content, Source, arranged, reading, slices
 from manyhands.errors import DataError
 
+MOST_BYTES = 256_000_000  # of one image file
 USUAL_SIDE = 128  # where the images differ in size
 
 Read = Callable[[str], bytes]
@@ -85,7 +86,12 @@ def _opened(path: Path) -> Iterator[tuple[list[str], Read]]:
     def read(name: str) -> bytes:
         try:
             with turn, reading(path):
-                return archive.read(name)
+                if (size := archive.getinfo(name).file_size) > MOST_BYTES:
+                    raise DataError(
+                        f"{name} in {path} has {size:,} bytes, an image at most {MOST_BYTES:,}: leave it out"
+                    )
+                with archive.open(name) as file:
+                    return file.read(MOST_BYTES)  # whatever size was declared
         except (KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
             raise DataError(f"cannot read {name} in {path} ({error}): get a whole copy") from error
 
@@ -95,6 +101,8 @@ def _opened(path: Path) -> Iterator[tuple[list[str], Read]]:
 
 def _read_file(path: Path) -> bytes:
     with reading(path):
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise DataError(f"{path} has {size:,} bytes, an image at most {MOST_BYTES:,}: leave it out")
         return path.read_bytes()
 
 

@@ -33,6 +33,8 @@ class Layout:
 def layout(where: str, names: Sequence[str], read: Callable[[str], bytes]) -> Layout:
     """Sort out the files of a source, given by relative names (those of folders end with a slash)."""
     visible = sorted(name for name in names if not any(part[0] in "._" for part in PurePosixPath(name).parts))
+    if outside := next((name for name in visible if name.startswith("/")), None):
+        raise DataError(f"{where} has the absolute name {outside}: pack the folder anew, from inside of it")
     pictures = [name for name in visible if name.lower().endswith(SUFFIXES)]
     if not pictures:
         raise DataError(f"{where} holds no images: expected class/image or train/class/image ({SUFFIXES[0]}, …)")

@@ -2,17 +2,21 @@
 
 import zipfile
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from manyhands.data.columns import fitted_numbers, standard
 from manyhands.data.dataset import DataOptions
 from manyhands.data.schema import Schema
 from manyhands.data.source import TEST, TRAIN, VALIDATION, Content, Source, arranged, in_chunks, reading
-from manyhands.errors import DataError
+from manyhands.errors import DataError, few
 
+# What numpy's reader of headers, a part of Python's own parser, ends with where a header is none.
+HEADERS = (SyntaxError, TokenError, TypeError, OverflowError, RecursionError)
 PAIRS = (
     ("x_train", "y_train", TRAIN),
     ("x", "y", TRAIN),
@@ -34,16 +38,16 @@ def source(name: str, path: Path, options: DataOptions) -> Source:
 
 def _read(name: str, path: Path) -> Content:
     try:
-        with reading(path), np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (ValueError, zipfile.BadZipFile) as error:
+        with reading(path):
+            _check_size(path)
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {key: file[key] for key in file.files}
+    except (ValueError, MemoryError, zipfile.BadZipFile, NotImplementedError, *HEADERS) as error:
         raise DataError(f"cannot read {path} ({error}): expected arrays of numbers that numpy.savez wrote") from error
     pairs = [(x, y, part) for x, y, part in PAIRS if x in arrays and y in arrays]
     found = [(arrays[x], arrays[y], part) for x, y, part in pairs]
     if [part for _, _, part in found].count(TRAIN) != 1:
-        raise DataError(
-            f"{path} holds {', '.join(arrays)}: expected x_train and y_train, x and y, or inputs and labels"
-        )
+        raise DataError(f"{path} holds {few(arrays)}: expected x_train and y_train, x and y, or inputs and labels")
     for key, _, _ in pairs:
         _check_values(path, key, arrays[key])
     for x, y, _ in found:
@@ -60,6 +64,14 @@ def _read(name: str, path: Path) -> Content:
     pictures = _pictures(path, rows)
     shape = (pictures.shape[3], *pictures.shape[1:3])
     return Content(Schema(name, "image", shape, classes), labels[order], counts, in_chunks(pictures))
+
+
+def _check_size(path: Path) -> None:
+    """Refuse what would not fit into memory: packed zeros take none in the file."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(each.file_size for each in archive.infolist())
+    if size > psutil.virtual_memory().available:
+        raise DataError(f"{path} holds {size:,} bytes unpacked, more than there is memory: use a folder of files")
 
 
 def _check_values(path: Path, key: str, values: NDArray[Any]) -> None:

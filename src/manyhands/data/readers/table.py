@@ -14,7 +14,7 @@ from manyhands.data import columns
 from manyhands.data.dataset import DataOptions
 from manyhands.data.schema import Schema
 from manyhands.data.source import TRAIN, Content, Source, arranged, reading, slices
-from manyhands.errors import DataError, choices
+from manyhands.errors import DataError, choices, few
 
 MOST_CLASSES = 1000
 
@@ -32,7 +32,7 @@ def source(name: str, path: Path, options: DataOptions) -> Source:
     def read() -> Content:
         table = read_csv(path)
         if options.target is None:
-            raise DataError(f"{path} needs a class column: say --set data.target=NAME with one of {', '.join(table)}")
+            raise DataError(f"{path} needs a class column: say --set data.target=NAME with one of {few(table)}")
         rows = len(next(iter(table.values())))
         return content(name, str(path), table, options.target, np.full(rows, TRAIN))
 
@@ -56,7 +56,7 @@ def read_csv(path: Path, header: tuple[str, ...] = ()) -> Table:
     if not body:
         raise DataError(f"{path} has no rows: expected a header line and at least one row")
     if len(set(names)) < len(names):
-        raise DataError(f"{path} has two columns of one name in {', '.join(names)}: rename one")
+        raise DataError(f"{path} has two columns of one name in {few(names)}: rename one")
     for number, row in enumerate(body, 1):
         if len(row) != len(names):
             raise DataError(f"{path} has {len(row)} fields in row {number} and {len(names)} columns: repair the row")
