@@ -43,6 +43,44 @@ def read_toml(path: Path, what: str, error: type[InputError], repair: str) -> di
 
 
 @contextmanager
+def opened(path: str | Path) -> Iterator[tuple[int, int]]:
+    """A plain file for the block, its descriptor and its size, in a folder that anybody may have written to.
+
+    No link is followed: who can write there could otherwise have any file read that this process may read. A pipe or a
+    device is no file either, since reading it may never end.
+    """
+    name = os.path.basename(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{name} is not a file")
+        yield descriptor, found.st_size
+    finally:
+        os.close(descriptor)
+
+
+def read(path: str | Path, most: int) -> bytes:
+    """A whole file of at most so many bytes."""
+    with opened(path) as (descriptor, size):
+        if size > most:
+            raise InputError(
+                f"{os.path.basename(path)} has {size / 1e6:,.0f} MB: more than {most / 1e6:,.0f} are not read"
+            )
+        return os.pread(descriptor, most, 0)
+
+
+def tail(path: str | Path, most: int) -> bytes:
+    """The end of a file, from the beginning of a line where the file is longer."""
+    with opened(path) as (descriptor, size):
+        found = os.pread(descriptor, most, max(0, size - most))
+    return found if size <= most else found.partition(b"\n")[2]
+
+
+@contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's refusals while writing below `path` into one clear line."""
     try:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyhands.files import write_text
+from manyhands.files import read, write_text
+
+MOST_BYTES = 500_000_000  # of a trace
 
 
 @dataclass(frozen=True)
@@ -71,4 +73,4 @@ class Timeline:
 
     @classmethod
     def load(cls, path: Path) -> "Timeline":
-        return cls.from_chrome(json.loads(path.read_text()))
+        return cls.from_chrome(json.loads(read(path, MOST_BYTES)))

@@ -69,9 +69,9 @@ def test_damaged_runs_are_told_beside_the_others(tmp_path: Path) -> None:
     assert runs == [good] == store.find(tmp_path)
     reasons = {folder.name: reason for folder, reason in damaged}
     assert reasons.keys() == {*contents, "folder", "pipe"}
-    assert reasons["huge"] == "over 16 MB"
+    assert reasons["huge"] == "run.json has 16 MB: more than 16 are not read"
     assert reasons["deep"] == "nested too deeply"
-    assert reasons["pipe"] == reasons["folder"] == "not a file"
+    assert reasons["pipe"] == reasons["folder"] == "run.json is not a file"
 
 
 def test_find_is_by_age_and_looks_two_folders_down(tmp_path: Path) -> None:

@@ -45,10 +45,7 @@ def history(run: Run) -> dict[str, Series]:
 
 def losses(run: Run, most: int) -> list[float]:
     """At most so many losses, evenly spread: a list of a thousand runs cannot wait for a million lines to be read."""
-    try:
-        lines = [line for line in (run.folder / "metrics.jsonl").read_bytes().splitlines() if b'"loss"' in line]
-    except OSError:
-        return []
+    lines = [line for line in run.metric_lines() if b'"loss"' in line]
     return [_loss(line) for line in lines[:: max(1, math.ceil(len(lines) / most))]]
 
 

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from manyhands.errors import InputError
+from manyhands.files import read as read_file
 from manyhands.report.means import Mean, brief, spread
+from manyhands.runs import store
 
 FILE = "study.json"
 AMDAHL = "Amdahl"
 TRAINING, SIMULATION = "training", "simulation"  # how rows came about
 MOST_BYTES = 16_000_000
 # What a file raises that is none.
-WRONG = (ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError)
+WRONG = (InputError, ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError)
 MEASURES = {
     "samples_per_s": "samples a second",
     "train_seconds": "seconds of training",
@@ -125,7 +128,7 @@ def said(measure: str, value: Value) -> str:
 def find(parent: Path) -> tuple[list[Study], list[tuple[Path, str]]]:
     """The studies in a folder and two below, and the folders of those that cannot be read, with the reason."""
     studies, damaged = [], []
-    for path in sorted({*parent.glob(FILE), *parent.glob(f"*/{FILE}"), *parent.glob(f"*/*/{FILE}")}):
+    for path in store.found_below(parent, FILE):
         try:
             studies.append(read(path))
         except WRONG as error:
@@ -136,9 +139,7 @@ def find(parent: Path) -> tuple[list[Study], list[tuple[Path, str]]]:
 
 def read(path: Path) -> Study:
     """A study; the ordinary errors of a wrong type or a missing key where it is none."""
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"over {MOST_BYTES / 1e6:.0f} MB")
-    return of(path.parent, path.read_bytes())
+    return of(path.parent, read_file(path, MOST_BYTES))
 
 
 def of(folder: Path, content: bytes) -> Study:

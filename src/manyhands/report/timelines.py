@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from manyhands.errors import InputError
 from manyhands.report.chart import Axis, Chart, Panel, Series
 from manyhands.report.colours import BRIGHT, FIRST
 from manyhands.report.summary import Row
@@ -58,11 +59,11 @@ def _folder(row: Row) -> Path | None:
     return next((run.folder for run in row.runs if (run.folder / MEASURED).exists()), None)
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, ArithmeticError)
+_UNREADABLE = (InputError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, ArithmeticError)
 
 
 def _load(path: Path) -> tuple[Event, ...]:
-    if path.stat().st_size > MOST_BYTES:
+    if path.lstat().st_size > MOST_BYTES:
         raise ValueError(f"over {MOST_BYTES / 1e6:.0f} MB")
     return Timeline.load(path).events
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -58,11 +59,11 @@ def _epoch(step: int, samples: int, sizes: Sequence[int]) -> int:
 def write_trace(run: store.Run, path: Path) -> Made:
     """Write the timeline as Chrome's tracing page and Perfetto read it."""
     source = run.folder / "timeline.json"
+    if not os.path.lexists(source):
+        raise InputError(f"run {run.folder} is {run.status} and has no timeline: only a finished one has")
     try:
         timeline = Timeline.load(source)
-    except FileNotFoundError:
-        raise InputError(f"run {run.folder} is {run.status} and has no timeline: only a finished one has") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (InputError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{source} cannot be read as a trace ({error}): train the run again") from None
     timeline.save(path)
     return {"path": str(path), "events": len(timeline.events)}

@@ -270,7 +270,7 @@ def processes(auto: Plan, ranks: int, kind: str, machine: Machine, axes: tuple[A
     `axes`: how the ranks share the work; by sample, where it is not told.
     """
     said = {name: value for name, value in auto.said().items() if name not in ("backend", "threads")}
-    threads = machine.physical_cores // ranks
+    threads = max(machine.physical_cores // ranks, 1)  # ranks may share cores
     usual = (Axis("data", ranks),) if ranks > 1 else (Axis("serial"),)
     base = Plan(axes=axes or usual, threads=threads, **said).with_defaults(
         device="cpu", allocator="keep", kernels="own", compile="off", capture="off", feed="device", workers=0

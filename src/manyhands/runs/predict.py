@@ -13,6 +13,7 @@ from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint
 from manyhands.errors import DataError, InputError
+from manyhands.files import read
 from manyhands.runs import store
 from manyhands.runs.changed import check_code
 from manyhands.runs.config import with_values
@@ -20,16 +21,17 @@ from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
 from manyhands.runs.run import order_of
 
 BATCH = 256
+MOST_BYTES = 100_000_000  # of a data.json, which has a vocabulary
 
 
 def schema_of(run: store.Run) -> Schema:
     """What the data of a run looked like."""
     path = run.folder / "data.json"
     try:
-        return Schema.from_json(json.loads(path.read_text()))
+        return Schema.from_json(json.loads(read(path, MOST_BYTES)))
     except DataError as error:
         raise InputError(f"{path}: {error}") from None
-    except (OSError, ValueError) as error:
+    except (InputError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read ({error}): train the run again") from None
 
 

@@ -183,6 +183,8 @@ def enter(plan: Plan, config: Config, here: Place | None) -> None:
 
 
 def order_of(run: store.Run) -> Config:
+    if "config" not in run.record:
+        raise InputError(f"{run.folder / 'run.json'} has no config: it was damaged or made by another program")
     return config_from_table(run.record["config"], str(run.folder / "run.json"))
 
 

@@ -15,13 +15,15 @@ import json
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from manyhands.errors import InputError, StorageError
-from manyhands.files import home, make_folder, storage_errors, write_json, write_text
+from manyhands.files import home, make_folder, read, storage_errors, write_json, write_text
+from manyhands.progress import say
 
 # What run folders, comparisons and studies are made of: nothing that a command writes elsewhere may take its place.
 PARTS = ("run.json", "data.json", "metrics.jsonl", "timeline.json", "log.txt", ".lock")
@@ -29,6 +31,7 @@ FOLDERS = ("checkpoints", "tensorboard")
 OF_SEVERAL = ("compare.json", "study.json", "sweep.json")
 STATUSES = ("running", "finished", "failed", "interrupted")
 MOST_BYTES = 16_000_000  # of a run.json: real ones have some kilobytes
+MOST_METRICS = 2_000_000_000  # bytes of metrics.jsonl: a hundred a step
 
 # What the parts of run.json are, by their dotted names; * is every key, ! may be neither absent nor null. A file in
 # which one is something else counts as damaged, so that nobody who reads a run needs to ask.
@@ -80,11 +83,18 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Every whole line of metrics.jsonl; what is none, as a last line cut off by a kill, is passed over."""
+        yield from records(self.metric_lines())
+
+    def metric_lines(self) -> list[bytes]:
+        """The lines as they lie there; none, and a word of why, where they cannot be read."""
+        path = self.folder / "metrics.jsonl"
+        if not os.path.lexists(path):
+            return []
         try:
-            lines = (self.folder / "metrics.jsonl").read_bytes().splitlines()
-        except (FileNotFoundError, IsADirectoryError):
-            return
-        yield from records(lines)
+            return read(path, MOST_METRICS).splitlines()
+        except InputError as error:
+            say(f"{self.folder}: {error}")
+            return []
 
     def update(self, **values: Any) -> "Run":
         """Change run.json and give the run as it is now."""
@@ -169,12 +179,29 @@ def find_all(parent: Path) -> tuple[list[Run], list[tuple[Path, str]]]:
     """As `find`, and the folders of the damaged runs, each with what is wrong with it."""
     runs: list[Run] = []
     damaged: list[tuple[Path, str]] = []
-    for path in sorted({*parent.glob("run.json"), *parent.glob("*/run.json"), *parent.glob("*/*/run.json")}):
+    for path in found_below(parent, "run.json"):
         try:
             runs.append(Run(path.parent, _read(path)))
         except Damaged as error:
             damaged.append((path.parent, str(error)))
     return sorted(runs, key=lambda run: str(run.record.get("created", ""))), damaged
+
+
+def found_below(parent: Path, name: str) -> list[Path]:
+    """Files of a name in a folder and two below; a link to a folder leads out of it and is not followed."""
+    found, folders = [], [parent]
+    for _ in range(3):
+        found += [each / name for each in folders if os.path.lexists(each / name)]
+        folders = [
+            Path(entry.path) for each in folders for entry in _entries(each) if entry.is_dir(follow_symlinks=False)
+        ]
+    return sorted(found)
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
 
 
 class Damaged(ValueError):
@@ -184,14 +211,10 @@ class Damaged(ValueError):
 def _read(path: Path) -> dict[str, Any]:
     """The record of a run, each part of which is of its kind."""
     try:
-        if not path.is_file():
-            raise Damaged("not a file")
-        if path.stat().st_size > MOST_BYTES:
-            raise Damaged(f"over {MOST_BYTES / 1e6:,.0f} MB")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read(path, MOST_BYTES).decode())
         # JSON can say half a character, which can be written nowhere.
         json.dumps(record, ensure_ascii=False).encode()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, InputError) as error:
         raise Damaged(str(error)) from None
     except RecursionError:
         raise Damaged("nested too deeply") from None
@@ -202,6 +225,8 @@ def _read(path: Path) -> dict[str, Any]:
             for where, value in _parts(record, name.split(".")):
                 if not _is(value, kind):
                     raise Damaged(f"{where[:80]} is {reprlib.repr(value)}, not {WORDS[kind]}")
+    if record.get("config", {}) is None:
+        del record["config"]  # as if it were not there: nobody who reads a run needs to ask
     if record["status"] not in STATUSES:
         raise Damaged(f"status is {reprlib.repr(record['status'])}, not one of {', '.join(STATUSES)}")
     return record

@@ -7,8 +7,9 @@ from threading import Lock
 from typing import Any
 
 from manyhands.errors import InputError
+from manyhands.files import read, tail
 from manyhands.report.live.entry import Entry
-from manyhands.report.live.files import Cache, read, stamp, tail
+from manyhands.report.live.files import Cache, stamp
 from manyhands.report.live.metrics import Metrics
 from manyhands.report.live.row import load
 from manyhands.report.live.values import text, tidy

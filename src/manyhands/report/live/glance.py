@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from manyhands.report.live.files import opened
+from manyhands.files import opened
 from manyhands.report.live.values import number
 from manyhands.runs.store import records
 

@@ -9,7 +9,8 @@ from threading import Lock
 from typing import Any
 
 from manyhands.errors import InputError
-from manyhands.report.live.files import opened, stamp
+from manyhands.files import opened
+from manyhands.report.live.files import stamp
 from manyhands.report.live.values import number
 
 MOST_POINTS = 500  # of a curve: more do not show

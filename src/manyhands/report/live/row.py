@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from manyhands.errors import InputError
-from manyhands.report.live.files import read
+from manyhands.files import read
 from manyhands.report.live.glance import Glance
 from manyhands.report.live.values import dig, number, text
 from manyhands.runs.store import MOST_BYTES, STATUSES

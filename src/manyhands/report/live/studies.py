@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.errors import InputError
+from manyhands.files import read
 from manyhands.report import study
-from manyhands.report.live.files import Cache, Stamp, read
+from manyhands.report.live.files import Cache, Stamp
 from manyhands.report.live.values import tidy
 from manyhands.report.table import of_study
 
