@@ -82,8 +82,11 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
     if dist.is_initialized():
         return
     limit = timedelta(seconds=timeout)
-    store = None  # torch's own, over the network
-    if "MASTER_ADDR" not in os.environ or os.environ.get(STORES):
+    if "MASTER_ADDR" in os.environ and not os.environ.get(STORES):
+        from manyhands.comm import many_hosts
+
+        store = many_hosts.store(place, limit)
+    else:
         if place.local_world != place.world:
             raise InputError(f"MASTER_ADDR is not set: {place.world} ranks on several hosts need the one of rank 0")
         from manyhands.comm.one_host import file_store

@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -232,8 +233,18 @@ def _join(
     """As one of the ranks that another launcher has started: the first begins the run and tells it the others."""
     enter(plan, config, here)
     from manyhands.engine.team import Team
+    from manyhands.runs.alike import alike
 
     team, run, refused = Team(here.rank, here.world), None, None
+    alike(
+        team,
+        {
+            "versions": {name: each for name, each in versions().items() if name in ("manyhands", "torch")},
+            "plan": str(replace(plan, cores=None, threads=None)),
+            "config": located(config).to_json(),
+            "code of the model": source_hash(config.model.name),
+        },
+    )
     with ExitStack() as stack:
         if team.leads:
             try:

@@ -30,6 +30,7 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
 from manyhands.runs import mixes, store, tensorboard
+from manyhands.runs.alike import alike
 from manyhands.runs.bind import bind_together
 from manyhands.runs.changed import check_data
 from manyhands.runs.config import Config, with_values
@@ -52,6 +53,8 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     clock.seconds["setup"] = time.perf_counter() - started  # importing torch
     with clock.phase("setup", "data"):
         dataset = load(config.data.name, config.data)
+        rows = {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
+        alike(team, {"data (checksum)": dataset.checksum, "samples": rows})
         check_sizes(config, dataset)
         if resume:
             check_data(run, dataset)
