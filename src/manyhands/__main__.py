@@ -1,5 +1,5 @@
 """`python -m manyhands` is the command `manyhands`."""
 
-from manyhands.cli.main import main
+from manyhands.start import main
 
 main()

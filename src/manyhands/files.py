@@ -33,7 +33,9 @@ def home() -> Path:
 def read_toml(path: Path, what: str, error: type[InputError], repair: str) -> dict[str, Any]:
     """The table of a user's file; `what` it is and how to `repair` its absence are for the one line of an error."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise error(f"{path} is nested too deeply for a {what} file: {repair}") from None
     except FileNotFoundError:
         raise error(f"there is no {what} file {path}: {repair}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
@@ -244,9 +246,30 @@ def _copy_into(whole: Path, path: Path) -> None:
     kept.unlink()
 
 
+class TemporaryFolder(tempfile.TemporaryDirectory[str]):
+    """A folder that is gone after the block; what a process that was killed has left is cleared away by the next."""
+
+    def __init__(self) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*-*-*"):
+            _, pid, began, *_ = left.name.split("-", 3)
+            if pid.isdigit() and _began(int(pid)) != began:
+                with suppress(OSError):
+                    if left.lstat().st_uid == os.getuid() and stat.S_ISDIR(left.lstat().st_mode):
+                        shutil.rmtree(left, ignore_errors=True)
+        super().__init__(prefix=f"{TEMPORARY}{os.getpid()}-{_began(os.getpid())}-")
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the kernel's ticks: its number alone may be another's by now."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return "0"
+
+
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as folder:
+    with TemporaryFolder() as folder:
         yield Path(folder, "content")
 
 

@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import traceback
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -30,6 +32,7 @@ from manyhands.cli import (
 from manyhands.comm.rank import end_now, place
 from manyhands.comm.speaker import speaks
 from manyhands.errors import ManyhandsError
+from manyhands.files import home, make_folder
 from manyhands.runs.run import leads
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
@@ -38,8 +41,6 @@ ParserError = typer.BadParameter.__mro__[2]
 
 # After an interruption, by the command.
 KEPT = {
-    "launch": "",
-    "tune": "",
     "study": "; what has finished is kept: the same command with the same --out goes on",
     "train": "; what a run has reached is kept: manyhands train --resume RUN",
 }
@@ -88,9 +89,11 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command line: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
-    if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:  # then come a script's own
-        output.set_output(as_json=True, quiet=False)  # so that errors of the parser are JSON too
     try:
+        if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:  # then come a script's own
+            output.set_output(as_json=True, quiet=False)  # so that errors of the parser are JSON too
+        if not _has_folder():
+            return output.fail("the current folder has been removed: go to another one", 2)
         result = app(arguments, standalone_mode=False)
         if result == INTERRUPTED:  # typer has caught it already
             raise KeyboardInterrupt
@@ -100,18 +103,39 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if not leads():
             return INTERRUPTED
-        kept = KEPT.get(arguments[0] if arguments else "", KEPT["train"])
+        kept = KEPT.get(arguments[0] if arguments else "", "")
         return output.fail(f"interrupted{kept}", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # a path that the system refuses, wherever it was first touched
         return output.fail(f"{error.filename or 'the system'}: {error.strerror or error}: choose another path", 2)
     except Exception as error:
         if isinstance(error, ParserError):
             return _parser_error(error)
-        raise
+        if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's, of ~ and of ~user
+            return output.fail("no home folder is known: set HOME or MANYHANDS_HOME, or write paths without ~", 2)
+        first = (str(error).strip().splitlines() or [""])[0]
+        return output.fail(f"{type(error).__name__}: {first}{_traceback()}", 1)
+
+
+def _has_folder() -> bool:
+    """Whether the current folder is there still; libraries below torch end the process where it is not."""
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
+def _traceback() -> str:
+    """Where the traceback of an error that nobody foresaw was written."""
+    with suppress(Exception):
+        path = make_folder(home()) / "last-error.txt"
+        path.write_text(traceback.format_exc())
+        return f"; the traceback is in {path}"
+    return ""
 
 
 def _parser_error(error: Any) -> int:

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import IO, Annotated, Any
 
@@ -13,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from manyhands.errors import InputError
 from manyhands.progress import set_quiet
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -32,7 +34,13 @@ def set_output(as_json: bool, quiet: bool) -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode shows ? for a curve
     if as_json and _result is None:
         # The object is alone on standard output: what a user's model prints goes to standard error.
-        _result = os.fdopen(os.dup(1), "w")
+        try:
+            _result = os.fdopen(os.dup(1), "w")
+        except OSError:
+            _result = open(os.devnull, "w")  # noqa: SIM115, it stays open as standard output does
+            raise InputError(
+                "standard output is closed, where --json prints: send it to a file, or leave it out"
+            ) from None
         sys.stdout.flush()
         os.dup2(2, 1)
         sys.stdout, _python = sys.stderr, sys.stdout
@@ -93,10 +101,21 @@ def plain(text: str) -> str:
 def fail(message: str, exit_code: int) -> int:
     """One clear line; with --json the same as an object."""
     line = " ".join(message.split())
-    print(f"error: {line}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError, AttributeError):  # nobody may be there to hear it
+        print(f"error: {line}", file=sys.stderr, flush=True)
     if _json:
-        emit({"error": line, "exit_code": exit_code})
+        try:
+            emit({"error": line, "exit_code": exit_code})
+        except OSError:
+            _give_up()
     return exit_code
+
+
+def _give_up() -> None:
+    """Let what standard output would not take go, else Python says at the end what has been said."""
+    global _result
+    if _result is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _result.fileno())
 
 
 def sent(row: Mapping[str, Any]) -> str:

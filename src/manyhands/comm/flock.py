@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from manyhands.comm.launch import failure
 from manyhands.comm.rank import NOTES, PARENT
+from manyhands.files import TemporaryFolder
 
 LOOK = 0.05  # seconds between two looks at who is alive
 PATIENCE = 5.0  # seconds to end by themselves
@@ -32,7 +32,7 @@ class Flock:
         """`ended` hears of each rank that has ended: None, or one line about its failure; from a thread of its own."""
         self.command = [sys.executable, "-m", "manyhands.comm.rank", module, *arguments]
         self.world, self.ended = world, ended
-        self.folder = tempfile.TemporaryDirectory(prefix="manyhands-")
+        self.folder = TemporaryFolder()
         self.environment = {**os.environ, **environment, PARENT: str(os.getpid()), NOTES: self.folder.name}
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
         self.stopping = threading.Event()

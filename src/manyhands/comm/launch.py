@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from manyhands.comm import loopback
 from manyhands.comm.rank import NOTES, PARENT, SHOWN
 from manyhands.errors import RankError
+from manyhands.files import TemporaryFolder
 
 PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
 TAIL = 50  # lines of a rank's log that are shown when it fails
@@ -81,7 +81,7 @@ def ranks(
     }
     interrupted = failed = None
     with (
-        tempfile.TemporaryDirectory(prefix="manyhands-") as folder,
+        TemporaryFolder() as folder,
         _environment(settings),
         _quiet_agent(),
         _patience(PContext.close),

@@ -5,7 +5,6 @@ import math
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import join, place
 from manyhands.errors import MissingPackage, RankError
-from manyhands.files import write_json
+from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.link import Link, fit
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
@@ -58,7 +57,7 @@ def links(
     The best that a link can do, or what it usually does between steps of work: threads that have slept while their
     rank computed take their time to wake, and small messages then several times as long as at best.
     """
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+    with TemporaryFolder() as folder:
         out = Path(folder) / "points.json"
         statistic = "usual" if usual else "best"
         arguments = [backend, str(out), ",".join(map(str, cores)), str(largest), str(seconds), statistic]

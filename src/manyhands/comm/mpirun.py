@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from manyhands.comm import loopback
 from manyhands.comm.launch import blamed, show_log, speaking
 from manyhands.comm.rank import LAUNCHER, NOTES, RESTARTS
 from manyhands.errors import MissingPackage, RankError
+from manyhands.files import TemporaryFolder
 
 # First MPICH's own for one host: its mpirun listens on all interfaces, whatever it is told.
 PROGRAMS = ("mpiexec.gforker", "mpirun")
@@ -65,7 +65,7 @@ def ranks(
 
 
 def _once(command: Sequence[str], world: int, settings: Mapping[str, str], limit: float | None, script: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+    with TemporaryFolder() as folder:
         notes, said = Path(folder), Path(folder) / "output"
         told = {**(speaking(folder) if script else {NOTES: folder}), **loopback.environment(folder)}
         with said.open("wb", buffering=0) as output:

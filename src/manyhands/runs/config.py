@@ -147,6 +147,9 @@ class Config:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{key}={value}: it must be at least {least}")
+        for key, size in (("model.depth", self.model.depth), ("model.width", self.model.width)):
+            if size is not None and size > MOST_SIZE:
+                raise ConfigError(f"{key}={size:g}: it must be at most {MOST_SIZE:,}")
         workers = self.loader.workers
         if workers not in (None, "auto") and not (isinstance(workers, int) and workers >= 0):
             raise ConfigError(f"loader.workers={workers}: auto or a whole number, at least 0, is allowed")
@@ -251,18 +254,21 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
             return _BOOLEANS[str(value).lower()]
         if wanted is int and not isinstance(value, bool):
             number = float(value) if isinstance(value, float) else int(value)
-            if number == int(number):
+            if number == int(number) and abs(number) <= LARGEST:
                 return int(number)
         if wanted is float and not isinstance(value, bool) and math.isfinite(float(value)):
             return float(value)
         if wanted is str:
             return str(value)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         pass
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    raise ConfigError(f"{key}={value}: {names.get(wanted, 'a list of names')} is needed")
+    names = {int: f"a whole number up to {LARGEST:,}", float: "a number", bool: "true or false", str: "a text"}
+    shown = str(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number of very many digits"
+    raise ConfigError(f"{key}={shown[:100]}: {names.get(wanted, 'a list of names')} is needed")
 
 
+MOST_SIZE = 10_000  # times as wide, or layers: far more than any memory holds
+LARGEST = 2**53  # of a whole number: beyond it not every one is a float
 _BOOLEANS = {
     "true": True,
     "on": True,

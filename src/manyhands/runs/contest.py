@@ -13,7 +13,6 @@ import math
 import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from typing import Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import leave, place
 from manyhands.errors import ManyhandsError
-from manyhands.files import write_json
+from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import bar
@@ -63,7 +62,7 @@ class Turn:
 
 def contest(config: Config, plans: Sequence[Plan], rounds: int = ROUNDS) -> list[Turn]:
     """Let plans train in turn; what their options leave open is bound by trials before."""
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as name, bar("trying plans", len(plans), "plans") as shown:
+    with TemporaryFolder() as name, bar("trying plans", len(plans), "plans") as shown:
         folder = Path(name)
         players = [_Player(folder, f"plan{number}", plan, config) for number, plan in enumerate(plans)]
         try:

@@ -1,14 +1,13 @@
 """Estimate: how long a sweep will take, from earlier runs of the same kind or from one short training."""
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manyhands.errors import InputError
-from manyhands.files import home
+from manyhands.files import TemporaryFolder, home
 from manyhands.progress import bar
 from manyhands.runs import store
 from manyhands.runs.sweep import Case, Sweep
@@ -59,5 +58,5 @@ def _seconds(case: Case, run: store.Run) -> float:
 
 def _short(case: Case) -> store.Run:
     config = replace(case.config, train=replace(case.config.train, max_steps=SHORT_STEPS))
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder, bar("a short training", 1, "trainings") as shown:
+    with TemporaryFolder() as folder, bar("a short training", 1, "trainings") as shown:
         return Sweep(Path(folder), 1, shown).train(0, replace(case, config=config), 0)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from manyhands.comm import measure
 from manyhands.comm.launch import in_fresh_process
 from manyhands.comm.rank import place
 from manyhands.errors import InputError, RankError, RunError
+from manyhands.files import TemporaryFolder
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
@@ -67,7 +67,7 @@ def doublings(first: int, last: int) -> list[int]:
 
 def _rates(device: str, cores: Sequence[int], seconds: float) -> list[Rate]:
     """In a process of its own: threads stay on the cores on which they began."""
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+    with TemporaryFolder() as folder:
         out = Path(folder) / "rates.json"
         arguments = [device, str(out), ",".join(map(str, cores)), str(seconds)]
         code, errors = in_fresh_process("manyhands.machine.probe", *arguments)

@@ -11,7 +11,6 @@ import json
 import math
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from manyhands.comm.launch import in_fresh_process
 from manyhands.cost.measured import Profile
 from manyhands.errors import RunError
-from manyhands.files import home, write_json
+from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
@@ -89,7 +88,7 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
     world = plans[0].world
     pinned = plans[0].has_ranks and not plans[0].is_baseline
     cores = affinity.deal(machine, world) if pinned else ((),) * world
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as folder:
+    with TemporaryFolder() as folder:
         order = {
             "config": config.to_json(),
             "plans": [to_table(plan) for plan in plans],

@@ -7,7 +7,6 @@ FOLDER/order.json says what is to be done, answer.json or error.json what came o
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import leave, place
 from manyhands.errors import InputError, ManyhandsError, PlanError, RunError
-from manyhands.files import write_json
+from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import looking, set_quiet
@@ -81,7 +80,7 @@ def ask(
 ) -> Answer:
     """Have something done under a plan that has been settled; `heard` is told of each part that is done."""
     order = {"work": work, "config": config.to_json(), "plan": to_table(plan), "details": details}
-    with tempfile.TemporaryDirectory(prefix="manyhands-") as name:
+    with TemporaryFolder() as name:
         folder = Path(name)
         write_json(folder / "order.json", order)
         with _listening(folder / "done", heard):

@@ -1,0 +1,15 @@
+"""Start: the command before its modules are there, so that Ctrl-C in the first moments ends it without a traceback."""
+
+import os
+import signal
+
+
+def main() -> None:
+    early = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if early:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
+    from manyhands.cli.main import main as command
+
+    if early:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    command()
