@@ -1,5 +1,5 @@
 """`python -m manyhands` is the command `manyhands`."""
 
-from manyhands.start import main
+from manyhands.cli.start import main
 
 main()
