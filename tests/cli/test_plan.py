@@ -68,7 +68,7 @@ def test_the_plan_that_was_found_here(manyhands: Any, tmp_path: Path, monkeypatc
         (["--machine", "p100"], "unknown machine 'p100'"),
         (["--machine", "p100x4-ib", "--devices", "0"], "--devices 0"),
         (["--machine", "p100x4-ib", "-o", "/proc/none/plan.toml"], "/proc/none"),
-        (["-o", "."], "-o . is a folder"),
+        (["-o", "."], ". is a folder"),
     ],
 )
 def test_bad_input(manyhands: Any, arguments: list[str], error: str) -> None:

@@ -115,7 +115,7 @@ def test_errors_are_json_too(manyhands: Any, tmp_path: Path) -> None:
 def test_outputs_have_names_of_their_own(manyhands: Any, runs: Path, tmp_path: Path) -> None:
     said = manyhands("report", runs, "-o", tmp_path / "both", "--csv", tmp_path / "both")
     assert said.code == 2
-    assert f"{tmp_path / 'both'} is named twice: give each output a name of its own" in said.err
+    assert f"{tmp_path / 'both'} is named twice, by -o and --csv: give each output its own name" in said.err
     (tmp_path / "folder").mkdir()
     said = manyhands("report", runs, "-o", tmp_path / "page.html", "--csv", tmp_path / "folder")
     assert said.code == 2

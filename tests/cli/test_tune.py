@@ -161,7 +161,7 @@ def test_nothing_is_measured_unless_asked(manyhands: Any, tmp_path: Path) -> Non
         (["tune", "batch-size", "mlp", "--sizes", "64,0"], "--sizes 64,0: sizes must be at least 1"),
         (["tune", "batch-size", "mlp", "--budget", "0"], "--budget 0: at least 1"),
         (["tune", "batch-size", "mlp", "--plot", "a.svg"], "--plot a.svg: the picture is a PNG"),
-        (["tune", "batch-size", "mlp", "-o", "."], "-o . is a folder"),
+        (["tune", "batch-size", "mlp", "-o", "."], ". is a folder"),
         (["tune", "batch-size", "mlp", "--plan", "tensor:2"], "plan tensor:2 cannot be tuned yet"),
         (["tune", "batch-size", "mlp", "--plan", "data:2,consistency=async"], "cannot be tuned yet"),
         (["tune", "batch-size", "mlp", "--plan", "auto"], "plan auto is to be found first"),

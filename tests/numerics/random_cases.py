@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
 from manyhands.comm.late import named
 from manyhands.data.dataset import DataOptions, Dataset
@@ -24,9 +25,9 @@ from numerics.cases import REST, distance
 STEPS, BATCH = 3, 12
 
 
-def ordered(model: str) -> tuple[Config, Dataset]:
+def ordered(model: str, optimizer: str = "momentum") -> tuple[Config, Dataset]:
     settings = {"model.name": f"numerics.random_models:{model}", "train.batch_size": BATCH}
-    settings |= {"optim.name": "momentum", "optim.lr": 0.05, "optim.weight_decay": 0.1}
+    settings |= {"optim.name": optimizer, "optim.lr": 0.05, "optim.weight_decay": 0.1}
     return with_values(Config(), settings), load("synthetic:1x6x6,5", DataOptions(size=STEPS * BATCH, validation=0))
 
 
@@ -74,3 +75,43 @@ def refuses(backend: str, rank: int, world: int, wrong: str) -> None:
         mistaken = mock.patch.object(part, "ELEMENTWISE", part.ELEMENTWISE | {wrong})
         with mistaken, pytest.raises(ModelError, match="as another one: the output differs"):
             guard(config, plan, dataset, Team(rank, world))
+
+
+def leaves_the_unused_alone(backend: str, rank: int, world: int, words: str) -> None:
+    """Weights that no sample needs are neither decayed nor moved, and go on so from a state that was kept."""
+    config, dataset = ordered("only_unused", "adamw")
+    rest = f"device=cpu,precision=fp64,{REST}"
+    many = assemble(config, parse(f"{words},backend={backend},{rest}"), dataset, Team(rank, world))
+    one = assemble(config, parse(f"serial,{rest}"), dataset)
+    before = {name: each.clone() for name, each in one.trainee.exchange.weights().items()}
+
+    def step(job: Job) -> None:
+        for number, batch in enumerate(job.trainee.feed.epoch(0)):
+            job.step(batch, job.trainee.feed.share(number, 0))
+        job.trainee.exchange.settle()
+
+    for job in (many, one):
+        step(job)
+    again = assemble(config, parse(f"{words},backend={backend},{rest}"), dataset, Team(rank, world))
+    state, weights = many.trainee.exchange.state(), many.trainee.exchange.weights()
+    if rank == 0:
+        assert {number for number, each in state["state"].items() if each} == set(one.trainee.exchange.state()["state"])
+    told = Team(rank, world).told(
+        {
+            "state": {str(key): each for key, each in state["state"].items()},
+            "groups": state["param_groups"],
+            "weights": dict(weights),
+        }
+    )
+    again.trainee.exchange.load_weights(told["weights"])
+    again.trainee.exchange.load_state(
+        {"state": {int(key): each for key, each in told["state"].items()}, "param_groups": told["groups"]}
+    )
+    for job in (again, one):
+        step(job)
+    wanted = one.trainee.exchange.weights()
+    for name, each in again.trainee.exchange.weights().items():
+        assert distance(each, wanted[name]) < 1e-7, name
+    untouched = [name for name in before if torch.equal(before[name], wanted[name])]
+    assert untouched
+    assert all(torch.equal(again.trainee.exchange.weights()[name], before[name]) for name in untouched)

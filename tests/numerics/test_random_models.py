@@ -72,3 +72,15 @@ def test_many_models(pools: Any, tmp_path: Path, plan: str, fresh: bool) -> None
 def test_the_guard_finds_what_is_wrong(pools: Any, wrong: str) -> None:
     """A function that is taken for elementwise and is not."""
     pools("gloo").run("numerics.random_cases:refuses", "gloo", 2, wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "backend"),
+    [
+        *(("data:2", backend) for backend in ("gloo", "shm")),
+        *((f"data:2,{more}", "gloo") for more in ("shard=optimizer", "shard=full", "consistency=stale,staleness=0")),
+        *((plan, "gloo") for plan in ("tensor:2", "owt:2", "pipeline:2")),
+    ],
+)
+def test_weights_that_nothing_needs_stay(pools: Any, words: str, backend: str) -> None:
+    pools(backend).run("numerics.random_cases:leaves_the_unused_alone", backend, 2, words)

@@ -107,7 +107,7 @@ def test_events_of_two_runs_do_not_mix(manyhands: Callable[..., Any], run: store
     [
         ((), "say what to write: --onnx FILE or --torch FILE (the model), --csv FILE"),
         (("--csv", "x", "--trace", "x"), "x is named twice, by --csv and --trace"),
-        (("--csv", "."), "names a folder: choose the name of a file"),
+        (("--csv", "."), "is a folder: choose the name of a file"),
         (("--trace", "/proc/t.json"), "/proc/t.json"),
         (("--tensorboard", "file"), "file"),
     ],

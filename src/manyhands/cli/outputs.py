@@ -16,7 +16,7 @@ def file_name(text: str | Path) -> Path:
     """A path for a file; pathlib would drop the slash by which a folder is meant."""
     path = Path(text)
     if str(text).endswith("/") or path.name in ("", ".."):
-        raise StorageError(f"'{text}' names a folder: choose the name of a file")
+        raise StorageError(f"{text} is a folder: choose the name of a file")
     return path
 
 

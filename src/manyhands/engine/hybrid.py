@@ -285,17 +285,21 @@ class Hybrid(Alone):
 
     def load_state(self, state: dict[str, Any]) -> None:
         (group,) = state["param_groups"]
+        homes = {id(cut.tensor(name)): (number, cut, name) for number, (cut, name) in self._trained()}
+        parameters = self.optimizer.param_groups[0]["params"]
         own: dict[int, Any] = {}
-        for number, (cut, name) in self._trained():
-            if (where := cut.mine(name)) is None:
-                continue
-            told, shape = state["state"].get(number, {}), cut.shapes[name]
-            own[len(own)] = {
+        for place, parameter in enumerate(parameters):
+            if id(parameter) not in homes:
+                continue  # one that nothing needs has no state
+            number, cut, name = homes[id(parameter)]
+            where, told, shape = cut.mine(name), state["state"].get(number, {}), cut.shapes[name]
+            assert where is not None
+            own[place] = {
                 key: where.of(each) if isinstance(each, Tensor) and each.shape == shape else each
                 for key, each in told.items()
             }
-        if own:
-            super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(own)))}]})
+        own = {place: each for place, each in own.items() if each}
+        super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(parameters)))}]})
 
     def _trained(self) -> Iterator[tuple[int, tuple[Cut, str]]]:
         """Each weight of a layer that learns, by its number in one device's optimizer."""

@@ -34,6 +34,7 @@ class Pushing(Alone):
         self.versions = [0] * len(servers)
         self.holding = False
         self.step, self.rate = 0, 0.0
+        self.unused: set[int] = set()  # parameters without a gradient in this step
         self._reset()
         self.gradients = Gradients(self.flat, self.flat.row(), self._kept)
 
@@ -64,7 +65,19 @@ class Pushing(Alone):
 
     def _push(self, server: int) -> None:
         head = {"kind": "push", "step": self.step, "version": self.versions[server], "rate": self.rate}
+        head["unused"] = self._unused_of(self.parts[server])
         self.servers[server].send(head, [self.gradients.row[self.parts[server]]])
+
+    def _unused_of(self, part: slice) -> list[list[int]]:
+        """Where in a server's part parameters without a gradient lie. A part goes out before backward has ended only
+        where each of its parameters has one."""
+        found = []
+        for number in sorted(self.unused):
+            start = self.flat.starts[number]
+            begin, end = max(start, part.start), min(start + self.flat.parameters[number].numel(), part.stop)
+            if begin < end:
+                found.append([begin - part.start, end - part.start])
+        return found
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -87,7 +100,7 @@ class Pushing(Alone):
 
     def update(self) -> None:
         """Send what has not gone out yet, and wait until all has."""
-        self.gradients.complete()
+        self.unused = self.gradients.complete()
         if self.clip is not None:
             row = self.gradients.row
             row.mul_(torch.clamp(self.clip / (row.norm() + 1e-6), max=1.0))
@@ -96,6 +109,7 @@ class Pushing(Alone):
         for each in self.sent:
             each.result()
         self.sent.clear()
+        self.unused = set()
         self._reset()
 
     def close(self) -> None:

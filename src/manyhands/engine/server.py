@@ -10,7 +10,7 @@ to read keeps nobody waiting.
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class Server:
         self.part: nn.Parameter | None = None
         self.version = 0  # updates so far
         self.pushed: dict[int, dict[int, Tensor]] = {}  # gradients of steps that are not complete, by worker
+        self.unused: dict[int, list[Sequence[Sequence[int]]]] = {}  # of the same steps, by each worker that has pushed
         self.late: Counter[int] = Counter()  # how many updates had overtaken a gradient, how often
         self.copy: tuple[int, Tensor] | None = None
         self.ended = False
@@ -46,7 +47,7 @@ class Server:
         while True:
             head, rows = wire.receive()
             if head["kind"] == "push":
-                self.push(hello["rank"], head["step"], head["version"], rows[0], head["rate"])
+                self.push(hello["rank"], head["step"], head["version"], rows[0], head["rate"], head["unused"])
             else:
                 version, copy = self.pull(head["step"])
                 wire.send({"version": version}, [copy])
@@ -66,30 +67,48 @@ class Server:
     def _ready(self, step: int) -> bool:
         return self.part is not None and (self.staleness is None or ready(step, self.version, self.staleness))
 
-    def push(self, worker: int, step: int, version: int, gradient: Tensor, rate: float) -> None:
+    def push(
+        self, worker: int, step: int, version: int, gradient: Tensor, rate: float, unused: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """A worker's gradients; `unused`: from where to where it has none, for the loss did not depend on them."""
         with self.changed:
             if self.staleness is None:
                 late = self.version - version
                 self.late[late] += 1
                 if self.adapt:
                     gradient *= late_factor(late)
-                self._update(gradient, rate)
+                self._update(gradient, rate, _common([unused]))
                 return
+            self.unused.setdefault(step, []).append(unused)
             waiting = self.pushed.setdefault(step, {})
             waiting[worker] = gradient
             # Steps become complete in order, for each worker pushes its own in order.
             if len(waiting) == self.workers:
                 rows = [waiting[each] for each in sorted(self.pushed.pop(step))]
                 reduce_rows(rows, [rows[0]])
-                self._update(rows[0], rate)
+                self._update(rows[0], rate, _common(self.unused.pop(step)))
 
-    def _update(self, gradient: Tensor, rate: float) -> None:
+    def _update(self, gradient: Tensor, rate: float, unused: Sequence[slice]) -> None:
+        """`unused`: of what no gradient has come, which neither weight decay nor momentum may move."""
         assert self.part is not None
         self.part.grad = gradient
         set_lr(self.optimizer, rate)
+        before = [self._like_the_part(span) for span in unused]
         self.optimizer.step()
+        for span, kept in zip(unused, before, strict=True):
+            for key, each in self._rows().items():
+                each[span] = kept.get(key, 0)
         self.version += 1
         self.changed.notify_all()
+
+    def _rows(self) -> dict[str, Tensor]:
+        """The part, and what the optimizer keeps of each of its numbers."""
+        assert self.part is not None
+        state = {key: each for key, each in self.optimizer.state[self.part].items() if isinstance(each, Tensor)}
+        return {"": self.part.detach(), **{key: each for key, each in state.items() if each.shape == self.part.shape}}
+
+    def _like_the_part(self, span: slice) -> dict[str, Tensor]:
+        return {key: each[span].clone() for key, each in self._rows().items()}
 
     # As the conductor asks, while all workers rest.
 
@@ -123,3 +142,9 @@ class Server:
         with self.changed:
             self.ended = True
             self.changed.notify_all()
+
+
+def _common(unused: Sequence[Sequence[Sequence[int]]]) -> list[slice]:
+    """What all workers have no gradient of: whole parameters, so the same places."""
+    first, *others = ({(begin, end) for begin, end in each} for each in unused)
+    return [slice(*each) for each in sorted(first.intersection(*others))]
