@@ -109,3 +109,26 @@ def test_what_is_on_its_way_is_waited_for() -> None:
     later.join()
     assert torch.equal(weights, row(-RATE))
     assert head["late"] == {0: 1}
+
+
+@pytest.mark.parametrize("staleness", [0, None])
+def test_what_no_worker_needs_is_neither_decayed_nor_moved(staleness: int | None) -> None:
+    def decaying(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=1.0, weight_decay=0.1)
+
+    served = Server(decaying, 2, staleness)
+    head, _ = told_state({}, [])
+    served.begin({**head, "version": 0}, [torch.ones(SIZE)])
+    for step in range(3):
+        for worker in range(2):
+            # The second worker needs the places from 4 to 6, the first does not; 6 to 8 nobody does.
+            unused = [[6, 8]] if worker else [[4, 6], [6, 8]]
+            gradient = row(1.0)
+            for begin, end in unused:
+                gradient[begin:end] = 0
+            served.push(worker, step, step, gradient, RATE, unused)
+    weights = served.pull(99)[1] if staleness is None else served.pull(3)[1]
+    assert torch.equal(weights[6:], torch.ones(2))
+    assert (weights[:6] < 0.95).all()
+    _, rows = served.give(0)
+    assert all(float(each[6:].abs().sum()) == 0 for each in rows[1:])

@@ -54,7 +54,7 @@ def steps(model: str, words: str, team: Team, device: str = "cpu", **changes: ob
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    one, other = one.detach(), other.detach()
+    one, other = one.detach().cpu(), other.detach().cpu()
     return float((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12))
 
 

@@ -3,6 +3,7 @@
 `python -m manyhands.comm.rank module arguments…` runs a module as a rank that ends with its launcher.
 """
 
+import atexit
 import ctypes
 import gc
 import os
@@ -217,6 +218,17 @@ def main() -> None:
 def _fail(code: int, why: str) -> None:
     _note("error", why)
     end_now(code)
+
+
+def done() -> None:
+    """End a rank of ours that has finished, when all that was to happen at the end has.
+
+    What of a group still lives when Python takes itself down may abort the process (see `leave`), which then counts as
+    killed.
+    """
+    _note("done", "")
+    atexit._run_exitfuncs()
+    end_now(0)
 
 
 def end_now(code: int) -> None:

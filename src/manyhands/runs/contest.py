@@ -160,11 +160,13 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
     from manyhands.data.load import load
     from manyhands.engine.team import Team
     from manyhands.runs.bind import bind_together
+    from manyhands.runs.guard import guard
     from manyhands.runs.job import assemble
 
     team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
     dataset = load(config.data.name, config.data)
     plan, _ = bind_together(team, plan, config, dataset, detect())
+    guard(config, plan, dataset, team)  # what is refused when it trains must not win here
     job = assemble(with_values(config, {"train.grow": None}), plan, dataset, team)
     steps = Steps(job)
     steps.take(WARM)

@@ -1,6 +1,7 @@
 """Job: config, bound plan and data put together into a model with its feeds, its optimizer and its step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -138,9 +139,23 @@ def assemble(
 
 
 def choose_alike() -> None:
-    """Have cuDNN choose its kernels by rule: what it picks by the clock gives the same seed another training."""
+    """Have cuDNN choose its kernels by rule: what it picks by the clock gives the same seed another training.
+
+    It costs 0 to 8 % of a step (benchmarks/results/same_kernels.md).
+    """
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
+
+
+@contextmanager
+def kernels_given_back() -> Iterator[None]:
+    """What a training says to cuDNN holds for the training, and not for what its process does afterwards."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
 
 
 def layers_of(model: nn.Module, plan: Plan, config: Config, schema: Schema) -> Layers:

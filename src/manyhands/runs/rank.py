@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from manyhands.comm.rank import place
+from manyhands.comm.rank import done, place
 from manyhands.progress import set_quiet
 from manyhands.runs import store
 from manyhands.runs.run import work
@@ -18,3 +18,4 @@ def main(folder: Path, resume: bool) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), "--resume" in sys.argv)
+    done()

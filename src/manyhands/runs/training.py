@@ -35,7 +35,7 @@ from manyhands.runs.bind import bind_together
 from manyhands.runs.changed import check_data
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
-from manyhands.runs.job import Job, assemble, build_model
+from manyhands.runs.job import Job, assemble, build_model, kernels_given_back
 from manyhands.runs.metrics import Metrics, metrics_of
 from manyhands.timeline import Event, Timeline
 
@@ -61,7 +61,8 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     if team.leads:
         write_json(run.folder / "data.json", dataset.schema.to_json())
     try:
-        return _train(run, config, plan, dataset, team, clock, resume, started)
+        with kernels_given_back():
+            return _train(run, config, plan, dataset, team, clock, resume, started)
     except (RuntimeError, MemoryError, RunError) as error:
         if not _is_out_of_memory(error):
             raise
