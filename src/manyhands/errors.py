@@ -77,6 +77,22 @@ class RankLeft(RankError):
     """A rank has ended while others wait for it."""
 
 
+# How reading a damaged file of our own ends, where something takes its place: a cache, an older checkpoint.
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ArithmeticError,
+        InputError,
+    ),
+)
+
+
 def choices(value: str, allowed: Iterable[str]) -> str:
     """The tail of an error about a name that is not known: the nearest one first, then all.
 

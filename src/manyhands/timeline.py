@@ -8,6 +8,7 @@ from typing import Any
 
 from manyhands.files import read, write_text
 
+LONGEST = 1e15  # microseconds, some thirty years
 MOST_BYTES = 500_000_000  # of a trace
 
 
@@ -55,6 +56,9 @@ class Timeline:
 
     @classmethod
     def from_chrome(cls, trace: dict[str, Any]) -> "Timeline":
+        """What `to_chrome` made; ValueError and its like where it is not."""
+        if any(abs(row["ts"]) + abs(row["dur"]) > LONGEST for row in trace["traceEvents"] if row["ph"] == "X"):
+            raise ValueError(f"a time of more than {LONGEST:g} microseconds")
         lanes = {row["tid"]: row["args"]["name"] for row in trace["traceEvents"] if row["ph"] == "M"}
         return cls.of(
             Event(

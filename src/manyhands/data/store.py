@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from manyhands import files
 from manyhands.data.schema import Kind, Schema
 from manyhands.data.source import Content, Source, reading
-from manyhands.errors import DataError
+from manyhands.errors import UNREADABLE, DataError
 from manyhands.progress import say
 
-VERSION = 1  # of the stored format and of the decoding: a higher one makes every source be decoded again
+VERSION = 2  # of the stored format and of the decoding: a higher one makes every source be decoded again
 ARRAYS = ("inputs.npy", "labels.npy")
 DTYPES: dict[Kind, str] = {"image": "uint8", "text": "int32", "table": "float32"}
 
@@ -95,6 +95,8 @@ def opened(folder: Path) -> Stored | None:
     """What a folder of the store holds; None if there is nothing, or nothing that can be trusted."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
+        if meta.pop("sha256") != _sum_of(meta):
+            raise ValueError("meta.json does not have its checksum")
         for name, recorded in meta["arrays"].items():
             _check(folder / name, recorded)
         schema = Schema.from_json(meta["schema"])
@@ -106,9 +108,13 @@ def opened(folder: Path) -> Stored | None:
         return Stored(folder, schema, (train, validation, test), inputs, labels, checksum)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
+    except UNREADABLE as error:
         say(f"{folder} is damaged ({error}): decoding again")
         return None
+
+
+def _sum_of(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 def _check(path: Path, recorded: dict[str, Any]) -> None:
@@ -137,7 +143,7 @@ def write(folder: Path, content: Content) -> None:
         if schema.kind == "image":
             schema = replace(schema, mean=moments.mean(), std=moments.std())
         meta = {"counts": content.counts, "arrays": arrays, "schema": schema.to_json()}
-        (aside / "meta.json").write_text(json.dumps(meta))
+        (aside / "meta.json").write_text(json.dumps({**meta, "sha256": _sum_of(meta)}))
 
 
 def _write_array(

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from manyhands.engine.average import Average
 from manyhands.engine.step import Trainee
-from manyhands.errors import RunError
+from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import folder_aside, sha256, write_text
 from manyhands.progress import say
 
@@ -95,7 +95,7 @@ def best_of(folder: Path) -> Path | None:
     """The checkpoint with the best validation accuracy, if there is one."""
     found = listing(folder)
     for path in reversed(found):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(*UNREADABLE):
             if json.loads((path / STATE).read_text())["best"]:
                 return path
     try:
@@ -129,7 +129,7 @@ def is_whole(path: Path) -> bool:
         if own not in (None, _sum_of(state)) or not sums.keys() >= set(TENSORS):
             return False
         return all(name in FILES and sha256(path / name) == each for name, each in sums.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         return False
 
 

@@ -24,7 +24,7 @@ import manyhands
 from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
 from manyhands.engine.team import Team
-from manyhands.errors import PlanError, RunError
+from manyhands.errors import UNREADABLE, PlanError, RunError
 from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
@@ -245,5 +245,5 @@ def _remembered(path: Path) -> tuple[Plan, list[Told]] | None:
     try:
         known = json.loads(path.read_text())
         return from_table(known["plan"], str(path)), known["trials"]
-    except (OSError, ValueError, KeyError, TypeError, PlanError):
+    except UNREADABLE:
         return None

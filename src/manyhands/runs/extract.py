@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import InputError, StorageError
+from manyhands.errors import UNREADABLE, InputError, StorageError
 from manyhands.files import write_text, written_aside
 from manyhands.runs import store
 from manyhands.runs.run import order_of
@@ -63,7 +63,7 @@ def write_trace(run: store.Run, path: Path) -> Made:
         raise InputError(f"run {run.folder} is {run.status} and has no timeline: only a finished one has")
     try:
         timeline = Timeline.load(source)
-    except (InputError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{source} cannot be read as a trace ({error}): train the run again") from None
     timeline.save(path)
     return {"path": str(path), "events": len(timeline.events)}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.cost.measured import Profile
-from manyhands.errors import RunError
+from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
@@ -153,7 +153,7 @@ def _remembered(path: Path) -> Answer | None:
         )
         best = min((each for each in found if each.measured_ms is not None), key=lambda each: each.measured_ms or 0.0)
         return Answer(best, found, told["search"]["seconds"], tuple(told["why"]), known=True)
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 

@@ -12,6 +12,7 @@ import torch
 
 from manyhands.comm import measure
 from manyhands.comm.wire import Door, Head, Wire, dial
+from manyhands.errors import UNREADABLE
 from manyhands.files import home, write_json
 from manyhands.machine.cluster import Level
 from manyhands.machine.link import Link
@@ -97,7 +98,7 @@ def _measured(backend: str, ranks: int, machine: Machine, *, usual: bool) -> lis
     path = _place(backend, ranks, usual, machine)
     try:
         return [Link.from_json(each) for each in json.loads(path.read_text())]
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         found = measure.links(backend, ranks, machine.separate_cores, usual=usual)
         write_json(path, [{**vars(each), "points": [list(point) for point in each.points]} for each in found])
         return found

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from manyhands.comm.launch import in_fresh_process
 from manyhands.cost.measured import Profile
-from manyhands.errors import RunError
+from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
@@ -59,7 +59,7 @@ def waits_in_norms(plan: Plan) -> bool:
 def _known(path: Path) -> Profile | None:
     try:
         return Profile.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 

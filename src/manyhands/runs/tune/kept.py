@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from manyhands.errors import UNREADABLE
 from manyhands.files import home, sha256, write_json
 from manyhands.runs.config import Config
 
@@ -16,7 +17,7 @@ def critical_batch(config: Config) -> float | None:
     """What was kept, if it can be read."""
     try:
         return float(json.loads(_place(config).read_text())["critical_batch"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 
