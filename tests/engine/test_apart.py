@@ -1,5 +1,6 @@
 """Weight gradients that are computed later, or beside, are those of the ordinary backward pass."""
 
+import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -251,3 +252,31 @@ def test_beside_on_a_gpu(name: str, bf16: bool, monkeypatch: pytest.MonkeyPatch)
             with later:
                 loss.backward()
     check_same(apart, model)
+
+
+def test_a_step_that_failed_takes_nothing_of_the_next() -> None:
+    """What was submitted and not begun when it failed would take the next step's work, whose gradients were lost."""
+    later, weight = Threaded(2), torch.nn.Parameter(torch.zeros(1))
+    begun, go = threading.Event(), threading.Event()
+
+    def held() -> Any:
+        begun.set()
+        go.wait(10)
+        return []
+
+    def failing() -> None:
+        with later:
+            later.add(held)
+            begun.wait(10)
+            later.add(lambda: [(weight, torch.full((1,), 100.0))])
+            go.set()
+            raise ValueError("in the middle of a backward pass")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        failing()
+    weight.grad = None
+    for step in range(1, 20):
+        with later:
+            later.add(lambda: [(weight, torch.ones(1))])
+        assert weight.grad is not None
+        assert weight.grad.item() == step
