@@ -20,7 +20,7 @@ TRAIN = ("train", "mlp", "--data", "digits")
     [
         (("--set", "model.depth=99999999999999999999"), "a whole number up to 9,007,199,254,740,992 is needed"),
         (("--set", "model.depth=99999"), "it must be at most 10,000"),
-        (("--set", "model.width=1e308"), "it must be at most 10,000"),
+        (("--set", "model.width=1e308"), "it must be at most 10,000,000,000"),
         (("--data", "~nosuchuser/set"), "no home folder is known"),
     ],
 )

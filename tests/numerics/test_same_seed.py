@@ -23,7 +23,7 @@ PLANS = [
 ]  # fmt: skip
 # What gradients come in time for a step is the clock's to say (docs/reproducible.md).
 BY_THE_CLOCK = ["data:2,consistency=stale", "server:2+1,consistency=stale", "server:2+1,consistency=async", "gossip:2"]
-SHORT = ["serial", "pipeline:2,microbatches=4", "server:2+1"]
+SHORT = ["serial", "server:2+1"]
 SETTINGS = ("data.size=300", "data.test_size=50", "train.max_steps=8", "model.dropout=0.3", "model.width=0.125")
 
 

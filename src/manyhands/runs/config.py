@@ -1,6 +1,7 @@
 """Config: everything that says what to train, as documented dataclasses; one TOML file, and `--set key=value`."""
 
 import math
+import re
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -147,9 +148,12 @@ class Config:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{key}={value}: it must be at least {least}")
-        for key, size in (("model.depth", self.model.depth), ("model.width", self.model.width)):
-            if size is not None and size > MOST_SIZE:
-                raise ConfigError(f"{key}={size:g}: it must be at most {MOST_SIZE:,}")
+        for key, size, most in (
+            ("model.depth", self.model.depth, MOST_DEPTH),
+            ("model.width", self.model.width, MOST_WIDTH),
+        ):
+            if size is not None and size > most:
+                raise ConfigError(f"{key}={size:g}: it must be at most {most:,}")
         workers = self.loader.workers
         if workers not in (None, "auto") and not (isinstance(workers, int) and workers >= 0):
             raise ConfigError(f"loader.workers={workers}: auto or a whole number, at least 0, is allowed")
@@ -262,12 +266,19 @@ def _read(key: str, value: Any, wanted: Any) -> Any:
             return str(value)
     except (ValueError, KeyError, TypeError, OverflowError):
         pass
-    names = {int: f"a whole number up to {LARGEST:,}", float: "a number", bool: "true or false", str: "a text"}
-    shown = str(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number of very many digits"
+    shown = _written(value)
+    most = f" up to {LARGEST:,}" if re.fullmatch(r"[-+]?\d{16,}", shown) else ""
+    names = {int: f"a whole number{most}", float: "a number", bool: "true or false", str: "a text"}
     raise ConfigError(f"{key}={shown[:100]}: {names.get(wanted, 'a list of names')} is needed")
 
 
-MOST_SIZE = 10_000  # times as wide, or layers: far more than any memory holds
+def _written(value: Any) -> str:
+    """Python refuses to write down a number of thousands of digits."""
+    return "9" * 99 if isinstance(value, int) and abs(value) >= 10**99 else str(value)
+
+
+# Layers, and times as wide: far more than any memory holds, which is told of as such below that.
+MOST_DEPTH, MOST_WIDTH = 10_000, 10_000_000_000
 LARGEST = 2**53  # of a whole number: beyond it not every one is a float
 _BOOLEANS = {
     "true": True,
