@@ -224,9 +224,11 @@ def done() -> None:
     """End a rank of ours that has finished, when all that was to happen at the end has.
 
     What of a group still lives when Python takes itself down may abort the process (see `leave`), which then counts as
-    killed.
+    killed. MPI takes itself down after all that, and its launcher waits for it.
     """
     _note("done", "")
+    if "mpi4py.MPI" in sys.modules:
+        return
     atexit._run_exitfuncs()
     end_now(0)
 

@@ -57,7 +57,7 @@ class Hybrid(Alone):
 
         `idle`: parameters that have no gradient; where they are in no layer of the graph every rank has them whole.
         """
-        self.team, self.post = team, Post(team.rank, seed, channels_last=_channels_are_last(model))
+        self.team, self.post = team, Post(team.rank, seed, world=team.world, channels_last=_channels_are_last(model))
         self.pipeline, self.later = pipeline, Later()
         self._take_place()
         modules = dict(model.named_modules())

@@ -14,12 +14,10 @@ no rows is done with one of ones, to learn its shape.
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from manyhands.engine.elementwise import (
@@ -135,7 +133,7 @@ def _view(tensor: Tensor, known: Sequence[Known], some: bool) -> Tensor:
 def part_of(tensor: Tensor, post: Post, lay: Lay, kin: Kin | None = None) -> Part:
     part = tensor.as_subclass(Part)
     part.lay, part.post, part.stage, part.brought, part.now = lay, post, post.on_way.stage, {}, None
-    part.kin, part.some = kin or Kin(), _of_some(lay.layout)
+    part.kin, part.some = kin or Kin(), _of_some(lay.layout, post)
     part.seen = part.kin.changed
     return part
 
@@ -321,11 +319,9 @@ def _refuse_decision(name: str) -> None:
     )
 
 
-@lru_cache(maxsize=4096)
-def _of_some(layout: Layout) -> bool:
+def _of_some(layout: Layout, post: Post) -> bool:
     """Whether a rank has not all samples with all their features."""
-    world = dist.get_world_size() if dist.is_initialized() else 1
-    return layout.rows > 1 or not layout.whole or len(layout.places) < world
+    return layout.rows > 1 or not layout.whole or len(layout.places) < post.world
 
 
 def _change(target: Any, changed: Tensor, result: Any, lay: Lay) -> Any:
@@ -355,7 +351,7 @@ def _wrapped(tensor: Tensor, post: Post, lay: Lay, keeps: bool, sources: Sequenc
     kin = next((each for each in found if each), None)
     place = lay.layout.span(post.rank, lay.rows)
     if tensor.dim() < 1 or not keeps or tensor.shape[0] != place.size:
-        some = _of_some(lay.layout)
+        some = _of_some(lay.layout, post)
         return _known(tensor, kin, some) if kin or some else tensor
     if not lay.layout.whole:
         return part_of(tensor, post, lay, kin)

@@ -49,8 +49,8 @@ class _OnWay(threading.local):
 class Post:
     """One rank's side."""
 
-    def __init__(self, rank: int, seed: int = 0, *, channels_last: bool = False) -> None:
-        self.rank, self.seed, self.step = rank, seed, 0
+    def __init__(self, rank: int, seed: int = 0, *, world: int = 1, channels_last: bool = False) -> None:
+        self.rank, self.world, self.seed, self.step = rank, world, seed, 0
         self.channels_last = channels_last
         self.pending: list[Going] = []  # what is on its way
         self.sent_bytes = 0
