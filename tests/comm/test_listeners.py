@@ -71,7 +71,7 @@ def heard(command: Sequence[object], folder: Path, meet: Callable[[int], None] =
 
 
 def is_mpich(process: psutil.Process) -> bool:
-    """MPICH's launcher may take whoever comes first for a rank: the run then ends, but nothing of a stranger's is run."""
+    """MPICH's launcher may take whoever comes first for a rank: the run then ends, and runs nothing of a stranger's."""
     try:
         return process.name().startswith("mpiexec")
     except psutil.Error:
