@@ -50,7 +50,10 @@ def test_the_others_are_shown(manyhands: Any, tmp_path: Path, bad: str) -> None:
     listed = manyhands("runs", folder, "--json")
     assert listed.code == 0, listed.err
     assert "good" in json.dumps(listed.json)
-    for command in (["report", folder, "-o", tmp_path / "a.html"], ["report", folder, "--md", tmp_path / "a.md"]):
+    for command in (
+        ["report", folder, "-o", tmp_path / "a.html"],
+        ["report", folder, "-o", tmp_path / "b.html", "--md", tmp_path / "a.md"],
+    ):
         said = manyhands(*command)
         assert said.code == 0, said.err
     assert "No run finished" not in (tmp_path / "a.md").read_text()
