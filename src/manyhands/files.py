@@ -251,15 +251,15 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 
     def __init__(self) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*-*-*"):
-            _, pid, began, *_ = left.name.split("-", 3)
-            if pid.isdigit() and _began(int(pid)) != began:
+            _, pid, then, *_ = left.name.split("-", 3)
+            if pid.isdigit() and began(int(pid)) != then:
                 with suppress(OSError):
                     if left.lstat().st_uid == os.getuid() and stat.S_ISDIR(left.lstat().st_mode):
                         shutil.rmtree(left, ignore_errors=True)
-        super().__init__(prefix=f"{TEMPORARY}{os.getpid()}-{_began(os.getpid())}-")
+        super().__init__(prefix=f"{TEMPORARY}{os.getpid()}-{began(os.getpid())}-")
 
 
-def _began(pid: int) -> str:
+def began(pid: int) -> str:
     """When a process began, in the kernel's ticks: its number alone may be another's by now."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -25,6 +25,7 @@ from torch.distributed.elastic.rendezvous import (
 from manyhands.comm.loopback import LOOPBACK, environment
 from manyhands.comm.rank import STORES
 from manyhands.errors import RankError
+from manyhands.files import began
 
 NAME = "manyhands-one-host"  # of the rendezvous, as torch's launcher knows it
 
@@ -97,11 +98,7 @@ def file_store(restarts: int, world: int, timeout: timedelta) -> Store:
 def _of_parent() -> str:
     """A name that the children of one process, as mpirun and srun start them on a host, have in common."""
     parent = os.getppid()
-    with suppress(OSError):
-        # The time at which it began: the number alone may be that of one long gone.
-        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-        return f"store-of-{parent}-{began}"
-    return f"store-of-{parent}"
+    return f"store-of-{parent}-{began(parent)}"
 
 
 def _own_folder() -> Path:

@@ -37,7 +37,7 @@ _BASE = {
     *("remainder", "clamp", "clamp_min", "clamp_max", "clip", "maximum", "minimum", "lerp", "addcmul", "addcdiv"),
     *("masked_fill", "where", "nan_to_num", "isnan", "isfinite", "isinf", "gt", "lt", "ge", "le", "eq", "ne"),
     *("logical_and", "logical_or", "logical_not", "logical_xor", "true_divide", "multiply", "subtract", "divide"),
-    *("bernoulli", "zero", "fill", "negative", "absolute", "square", "xlogy", "nan_to_num"),
+    *("bernoulli", "zero", "fill", "negative", "absolute", "xlogy"),
 }
 _OPERATORS = ("add", "sub", "mul", "truediv", "pow", "floordiv", "mod", "and", "or", "xor")
 ELEMENTWISE = {

@@ -7,7 +7,7 @@ on some of the ranks or on all.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -95,8 +95,9 @@ class Hybrid(Alone):
                 f"parameters {', '.join(outside[:3])} are not in a layer of their own: such a model cannot be cut; "
                 "use data:N"
             )
-        # In the order of one device's optimizer; none of those that are in no layer.
-        self.named, self.trained = named, [homes.get(name) for name in named]
+        # By their number in one device's optimizer, which counts those that are in no layer too.
+        self.named = named
+        self.trained = {number: homes[name] for number, name in enumerate(named) if name in homes}
         # Of layers other than batch norms: ranks with other samples may come to other ones.
         self.counted = [
             (f"{cut.name}.{name}", group)
@@ -122,10 +123,10 @@ class Hybrid(Alone):
         self.size = whole  # as it was before this rank kept its part alone
         parts = {
             own: Of(number, len(cut.shapes[name]), bool(cut.owned(name)))
-            for number, (cut, name) in self._trained()
+            for number, (cut, name) in self.trained.items()
             if (own := cut.tensor(name)) is not None
         }
-        use_norms(self.optimizer, team, parts, len(self.trained))
+        use_norms(self.optimizer, team, parts, len(named))
 
     def _take_place(self) -> None:
         """Tell the post of this rank's stages, where it has several."""
@@ -258,7 +259,7 @@ class Hybrid(Alone):
     def gradients(self) -> dict[str, Tensor | None]:
         """Of the whole model, by name."""
         found: dict[str, Tensor | None] = dict.fromkeys(self.named)
-        for _, (cut, name) in self._trained():
+        for cut, name in self.trained.values():
             own = cut.tensor(name)
             grad = {} if own is None or own.grad is None else {"": own.grad}
             found[f"{cut.name}.{name}"] = self._whole(cut, name, grad).get("")
@@ -277,15 +278,15 @@ class Hybrid(Alone):
     def state(self) -> dict[str, Any]:
         """As the optimizer of the whole model has it: by the number of each parameter."""
         found: dict[int, dict[str, Any]] = {}
-        for number, (cut, name) in self._trained():
+        for number, (cut, name) in self.trained.items():
             own = cut.tensor(name)
             found[number] = self._whole(cut, name, dict(self.optimizer.state.get(own, {})) if own is not None else {})
         (group,) = self.optimizer.state_dict()["param_groups"]
-        return {"state": found, "param_groups": [{**group, "params": list(range(len(self.trained)))}]}
+        return {"state": found, "param_groups": [{**group, "params": list(range(len(self.named)))}]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         (group,) = state["param_groups"]
-        homes = {id(cut.tensor(name)): (number, cut, name) for number, (cut, name) in self._trained()}
+        homes = {id(cut.tensor(name)): (number, cut, name) for number, (cut, name) in self.trained.items()}
         parameters = self.optimizer.param_groups[0]["params"]
         own: dict[int, Any] = {}
         for place, parameter in enumerate(parameters):
@@ -300,10 +301,6 @@ class Hybrid(Alone):
             }
         own = {place: each for place, each in own.items() if each}
         super().load_state({"state": own, "param_groups": [{**group, "params": list(range(len(parameters)))}]})
-
-    def _trained(self) -> Iterator[tuple[int, tuple[Cut, str]]]:
-        """Each weight of a layer that learns, by its number in one device's optimizer."""
-        return ((number, each) for number, each in enumerate(self.trained) if each is not None)
 
     def sync_buffers(self) -> None:
         own = dict(self.model.named_buffers())

@@ -93,7 +93,7 @@ class Part(Known):
         kwargs, name = kwargs or {}, name_of(func)
         with torch._C.DisableTorchFunctionSubclass():
             if name in ASKED or (name.endswith("=") and name != "data="):
-                return _asked(func, args, kwargs)
+                return func(*args, **kwargs)
             if name in SIZES:
                 return _size(name, current(args[0], name), *args[1:], **kwargs)
             if name in DECIDES and any(each.some for each in tensors(Part, (args, kwargs))):
@@ -227,14 +227,6 @@ def _changed(known: Tensor) -> None:
         known.kin.changed += 1
         known.kin.memory, known.seen = _memory(known), known.kin.changed
         known.kin.latest = plain(known) if isinstance(known, Part) and not known.numel() else None
-
-
-def _asked(func: Any, args: Any, kwargs: Any) -> Any:
-    result = func(*args, **kwargs)
-    if not isinstance(result, Tensor):
-        return result
-    part = tensors(Part, (args, kwargs))[0]
-    return part if result is part else result
 
 
 def _size(name: str, part: Known, dim: int | None = None) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import InputError
+from manyhands.errors import UNREADABLE
 from manyhands.files import read as read_file
 from manyhands.report.means import Mean, brief, spread
 from manyhands.runs import store
@@ -16,7 +16,6 @@ AMDAHL = "Amdahl"
 TRAINING, SIMULATION = "training", "simulation"  # how rows came about
 MOST_BYTES = 16_000_000
 # What a file raises that is none.
-WRONG = (InputError, ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError)
 MEASURES = {
     "samples_per_s": "samples a second",
     "train_seconds": "seconds of training",
@@ -131,7 +130,7 @@ def find(parent: Path) -> tuple[list[Study], list[tuple[Path, str]]]:
     for path in store.found_below(parent, FILE):
         try:
             studies.append(read(path))
-        except WRONG as error:
+        except UNREADABLE as error:
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             damaged.append((path.parent, f"{FILE} cannot be read ({said[:200]})"))
     return studies, damaged

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from manyhands.errors import InputError
+from manyhands.errors import UNREADABLE
 from manyhands.report.chart import Axis, Chart, Panel, Series
 from manyhands.report.colours import BRIGHT, FIRST
 from manyhands.report.summary import Row
@@ -45,7 +45,7 @@ def panel(table: Sequence[Row]) -> tuple[Panel | None, list[tuple[Path, str]]]:
         try:
             measured = _load(folder / MEASURED)
             predicted = _load(folder / PREDICTED) if (folder / PREDICTED).exists() else ()
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             damaged.append((folder, f"its timeline cannot be read ({str(error)[:200] or type(error).__name__})"))
             continue
         for part, chart in _charts(f"timeline-{number}", label, measured, predicted):
@@ -57,9 +57,6 @@ def panel(table: Sequence[Row]) -> tuple[Panel | None, list[tuple[Path, str]]]:
 def _folder(row: Row) -> Path | None:
     """That of the first run which left a timeline."""
     return next((run.folder for run in row.runs if (run.folder / MEASURED).exists()), None)
-
-
-_UNREADABLE = (InputError, ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, ArithmeticError)
 
 
 def _load(path: Path) -> tuple[Event, ...]:

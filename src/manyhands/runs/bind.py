@@ -28,11 +28,11 @@ from manyhands.errors import UNREADABLE, PlanError, RunError
 from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
-from manyhands.models.source import source_hash
 from manyhands.models.zoo import learns_in_turns
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
+from manyhands.runs.changed import source_hash
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.trial import Trial, measure, measure_fed
 

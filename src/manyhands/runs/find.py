@@ -20,10 +20,10 @@ from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
-from manyhands.models.source import source_hash
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
+from manyhands.runs.changed import source_hash
 from manyhands.runs.config import Config
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.cuts import fastest_cut

@@ -6,7 +6,7 @@
 
 On real samples and copies of the model, whose weights are moved from where they begin: a zero bias or a gain of one
 would hide that a rank has the wrong part of it. What is drawn at random is fixed for both. What has passed is
-remembered by graph, source, plan and versions. It is a net under what nobody thought of, not a proof.
+remembered by model, source, plan and versions. It is a net under what nobody thought of, not a proof.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.team import Team
 from manyhands.errors import ManyhandsError, ModelError
 from manyhands.files import home, write_json
-from manyhands.models.source import source_hash
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import say
+from manyhands.runs.changed import source_hash
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble, build_model
-from manyhands.runs.still import Still
+from manyhands.runs.still import Still, hold_still
 
 SECONDS = 5.0  # after which no further check is begun
 EXACT, LOWERED = 1e-8, 1e-4  # relative, in float64; where the model itself goes below it
@@ -46,9 +46,7 @@ ROUNDING = 8.0  # how much further from float64 than the whole model in the run'
 LEAST = 1e-3
 MOVES = (0.1, 0.01, 0.0)  # how far weights are moved; less where numbers do not stay finite
 COPIES = 8  # of the weights, in float64: two models with gradients, and what is between
-DRAWN = 0.37  # what every random number is
 OF_A_STEP = ("device", "precision", "layout", "kernels", "feed", "workers", "capture", "compile", "places", "threads")
-DROPS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
 
 
 @dataclass
@@ -81,40 +79,35 @@ def guard(config: Config, plan: Plan, dataset: Dataset, team: Team) -> None:
                 f"plan {plan.name} was not checked against the whole model, which is too large for the memory of a rank"
             )
         return
-    seeded = torch.random.fork_rng([torch.cuda.current_device()] if plan.device == "cuda" else [])
-    with seeded:
-        done = [team.told(True)]
+    done = 0
+    with torch.random.fork_rng([torch.cuda.current_device()] if plan.device == "cuda" else []):
         for precision, samples in _checks(plan, team):
             if not team.told(time.perf_counter() - started < SECONDS):
                 break
-            _check(config, plan, dataset, team, precision, samples)
-            done.append(True)
+            if not _check(config, plan, dataset, team, precision, samples):
+                return
+            done += 1
     if team.leads:
-        write_json(path, {"checks": len(done) - 1, "plan": plan.name, "model": config.model.name})
+        write_json(path, {"checks": done, "plan": plan.name, "model": config.model.name})
 
 
-def _checks(plan: Plan, team: Team) -> list[tuple[str | None, int]]:
+def _checks(plan: Plan, team: Team) -> list[tuple[str, int]]:
     """Precision and number of samples: one in float64, one more of uneven size, one as the run itself computes."""
     each = 2 * max(team.world, plan.microbatches or 1)
-    own = [] if plan.precision == "fp64" else [(plan.precision, each)]
+    own = [] if plan.precision in (None, "fp64") else [(plan.precision, each)]
     return [("fp64", each), *own, ("fp64", each + 1)]
 
 
-def _check(config: Config, plan: Plan, dataset: Dataset, team: Team, precision: str | None, samples: int) -> None:
-    exact = precision == "fp64"
-    samples = min(samples, len(dataset.train))
-    see = partial(_seen, config, plan, dataset, team, samples)
-    whole = whole64 = None
+def _check(config: Config, plan: Plan, dataset: Dataset, team: Team, precision: str, samples: int) -> bool:
+    """Whether there was something to compare; raises where it is not the same."""
+    see = partial(_seen, config, plan, dataset, team, min(samples, len(dataset.train)))
     for move in MOVES:
         whole = see(True, precision, move)
         if team.told(whole.finite):
             break
     else:
         say("the plan was not checked against the whole model, whose scores are not finite")
-        return
-    assert whole is not None
-    if not exact:
-        whole64 = see(True, "fp64", move)
+        return False
     try:
         parts = see(False, precision, move)
     except ManyhandsError:
@@ -127,15 +120,16 @@ def _check(config: Config, plan: Plan, dataset: Dataset, team: Team, precision: 
             f"model {config.model.name} runs whole, but not as plan {plan.name} cuts it "
             f"({type(error).__name__}: {reason}): use data:N"
         ) from error
-    if whole64 is None:
+    if precision == "fp64":
         wrong = _differs(parts, whole, LOWERED if whole.lowered else EXACT)
     else:
-        wrong = _strays(parts, whole, whole64)
+        wrong = _strays(parts, whole, see(True, "fp64", move))
     if (wrong := next((each for each in team.gathered(wrong) if each), None)) is not None:
         raise ModelError(
             f"plan {plan.name} would train model {config.model.name} as another one: {wrong} from that of the whole "
             "model; use data:N, or see the model's code before that layer"
         )
+    return True
 
 
 def _differs(parts: Seen, whole: Seen, limit: float) -> str | None:
@@ -201,7 +195,7 @@ def _seen(
     team: Team,
     samples: int,
     whole: bool,
-    precision: str | None,
+    precision: str,
     move: float,
 ) -> Seen:
     """A step and a look at the scores, of the whole model or in parts."""
@@ -215,8 +209,8 @@ def _seen(
     settings = {"data.augment": "none", "optim.name": "sgd", "optim.lr": 1e-12, "optim.weight_decay": 0.0}
     order = with_values(config, {**settings, "train.clip": None, "train.accumulate": accumulate if whole else 1})
     job = assemble(order, mine, dataset, Team() if whole else team)
-    _hold_still(job.trainee.model)
-    job.trainee.exchange.load_weights(_moved(order, dataset, job.trainee.device, move))
+    hold_still(job.trainee.model)
+    job.trainee.exchange.load_weights(_moved(order, dataset, move))
     feed = job.trainee.feed
     assert isinstance(feed, HostFeed)
     batch = feed.of(np.arange(samples) * (len(dataset.train) // samples))
@@ -257,7 +251,7 @@ def _scores(job: Job, team: Team, batch: Any, whole: bool) -> Tensor:
     return torch.cat([each for each in told if len(each)])
 
 
-def _moved(config: Config, dataset: Dataset, device: torch.device, move: float) -> dict[str, Tensor]:
+def _moved(config: Config, dataset: Dataset, move: float) -> dict[str, Tensor]:
     """The weights with which the run begins, a little elsewhere; the same on all ranks and devices."""
     model = build_model(config, dataset.schema)
     generator = torch.Generator().manual_seed(config.train.seed + 1)
@@ -270,15 +264,6 @@ def _moved(config: Config, dataset: Dataset, device: torch.device, move: float) 
             by = noise * max(size, 0.1) if name in learned else noise.clamp(-2, 2) * each.double()
             state[name] = each.double() + move * torch.where(each.isfinite(), by, 0.0)
     return state
-
-
-def _hold_still(model: nn.Module) -> None:
-    """No dropout by its layers; `_watched` sees to that by functions."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0
-        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-            module.dropout = 0.0
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from manyhands.graph.trace import as_it_was
 from manyhands.plan.plan import Plan
 from manyhands.runs.config import Config
 from manyhands.runs.job import build_model, sample_input
-from manyhands.runs.still import Still
+from manyhands.runs.still import Still, hold_still
 
 LIMIT = 1e-4  # relative
 SAMPLES = 4
-APART = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 
 
 def has_batch_norm(graph: Graph) -> bool:
@@ -32,9 +31,9 @@ def mixes_samples(config: Config, dataset: Dataset) -> bool:
     if inputs.is_floating_point():
         inputs = torch.randn(inputs.shape, generator=torch.Generator().manual_seed(0))
     with as_it_was(model, inputs), torch.no_grad(), Still():
-        model.train()
-        for module in model.modules():
-            if isinstance(module, APART):
+        hold_still(model)
+        for module in model.train().modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
         try:
             whole, part = model(inputs)[: SAMPLES // 2], model(inputs[: SAMPLES // 2])

@@ -12,7 +12,7 @@ from manyhands.data.encode import encode
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint
-from manyhands.errors import DataError, InputError
+from manyhands.errors import UNREADABLE, DataError, InputError
 from manyhands.files import read
 from manyhands.runs import store
 from manyhands.runs.changed import check_code
@@ -31,7 +31,7 @@ def schema_of(run: store.Run) -> Schema:
         return Schema.from_json(json.loads(read(path, MOST_BYTES)))
     except DataError as error:
         raise InputError(f"{path}: {error}") from None
-    except (InputError, OSError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} cannot be read ({error}): train the run again") from None
 
 

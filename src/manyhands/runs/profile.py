@@ -23,9 +23,9 @@ from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
-from manyhands.models.source import source_hash
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
+from manyhands.runs.changed import source_hash
 from manyhands.runs.config import Config
 from manyhands.runs.config import from_table as config_from_table
 

@@ -22,11 +22,10 @@ from manyhands.errors import ConfigError, InputError, RankError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
-from manyhands.models.source import source_hash
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import Bar, bar, logged_to, looking, say
 from manyhands.runs import store
-from manyhands.runs.changed import SOURCE, check_code
+from manyhands.runs.changed import SOURCE, check_code, source_hash
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from manyhands.engine.elementwise import RANDOM, name_of
@@ -36,3 +36,12 @@ class Still(TorchFunctionMode):
             elif result.dtype in LOWER:
                 self.lowered = True
         return result
+
+
+def hold_still(model: nn.Module) -> None:
+    """No dropout by its layers; those inside torch's own see no mode."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            module.dropout = 0.0

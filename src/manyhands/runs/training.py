@@ -32,7 +32,7 @@ from manyhands.progress import bar, say
 from manyhands.runs import mixes, store, tensorboard
 from manyhands.runs.alike import alike
 from manyhands.runs.bind import bind_together
-from manyhands.runs.changed import check_data
+from manyhands.runs.changed import DATA, check_data
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble, build_model, kernels_given_back
@@ -53,8 +53,7 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     clock.seconds["setup"] = time.perf_counter() - started  # importing torch
     with clock.phase("setup", "data"):
         dataset = load(config.data.name, config.data)
-        rows = {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
-        alike(team, {"data (checksum)": dataset.checksum, "samples": rows})
+        alike(team, {"data (checksum)": dataset.checksum, "samples": _part_sizes(dataset)})
         check_sizes(config, dataset)
         if resume:
             check_data(run, dataset)
@@ -135,8 +134,8 @@ def _train(
             trials=trials or run.record.get("trials", []),
             total_steps=total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count),
             parameters=job.trainee.exchange.size,
-            samples={part: len(getattr(dataset, part)) for part in ("train", "validation", "test")},
-            data_sha256=dataset.checksum,
+            samples=_part_sizes(dataset),
+            **{DATA: dataset.checksum},
         )
         say(f"plan {plan}")
     others: dict[str, Any] = {}
@@ -185,6 +184,10 @@ def _train(
         "staleness": _staleness([seen for _, seen in told if seen]),
         **others,
     }
+
+
+def _part_sizes(dataset: Dataset) -> dict[str, int]:
+    return {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
 
 
 def majority(split: Split) -> float:

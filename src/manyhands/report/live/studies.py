@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyhands.errors import InputError
+from manyhands.errors import UNREADABLE, InputError
 from manyhands.files import read
 from manyhands.report import study
 from manyhands.report.live.files import Cache, Stamp
@@ -45,7 +45,7 @@ def told(path: str) -> dict[str, Any]:
     """One study, for the page."""
     try:
         found = study.of(Path(path).parent, read(path, study.MOST_BYTES))
-    except study.WRONG as error:
+    except UNREADABLE as error:
         raise InputError(f"{study.FILE} cannot be read ({type(error).__name__}: {str(error)[:200]})") from None
     table = of_study(found)
     answer: dict[str, Any] = tidy(
