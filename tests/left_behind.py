@@ -3,9 +3,11 @@
 import os
 import time
 
+KINDS = ("manyhands", "mpich_shm", "torch_", "psm_")  # ours, MPICH's, of torch's loaders, of multiprocessing
+
 
 def segments(patience: float = 5.0) -> list[str]:
-    """Our names in shared memory that stay."""
+    """Names in shared memory that stay."""
     found = _names()
     deadline = time.monotonic() + patience
     while found and time.monotonic() < deadline:
@@ -15,4 +17,4 @@ def segments(patience: float = 5.0) -> list[str]:
 
 
 def _names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "manyhands" in name}
+    return {name for name in os.listdir("/dev/shm") if any(kind in name for kind in KINDS)}

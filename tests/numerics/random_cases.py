@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 import torch
 
-from manyhands.comm.late import named
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine import part
@@ -31,12 +30,16 @@ def ordered(model: str, optimizer: str = "momentum") -> tuple[Config, Dataset]:
     return with_values(Config(), settings), load("synthetic:1x6x6,5", DataOptions(size=STEPS * BATCH, validation=0))
 
 
-def trained(seed: int, words: str, team: Team) -> Job:
+def prepared(seed: int, words: str, team: Team) -> Job:
+    """All that comes before the first step: what cannot train as on one device is refused here, not later."""
     config, dataset = ordered(f"model_{seed}")
     plan = parse(f"{words},device=cpu,precision=fp64,{REST}")
     if team.world > 1:
         guard(config, plan, dataset, team)
-    job = assemble(config, plan, dataset, team)
+    return assemble(config, plan, dataset, team)
+
+
+def trained(job: Job) -> Job:
     feed = job.trainee.feed
     for number, batch in enumerate(feed.epoch(0)):
         job.step(batch, feed.share(number, 0))
@@ -47,23 +50,21 @@ def trained(seed: int, words: str, team: Team) -> Job:
 
 def compared(backend: str, rank: int, world: int, words: str, seed: int, told: str) -> None:
     """What became of a model: how far it is from one device's training, or why it was refused."""
+    answer = Path(f"{told}.{rank}")
     try:
-        job = trained(seed, f"{words},backend={backend}", Team(rank, world))
-        weights = job.trainee.exchange.weights()
-        score = evaluate(job.trainee, job.test)
-    except Exception as error:
-        other = isinstance(error, RuntimeError) and named(error, 1.0) is not None
-        if not isinstance(error, InputError) and not other:
-            raise
-        Path(f"{told}.{rank}").write_text(json.dumps({"refused": None if other else str(error)}))
-        raise
-    one = trained(seed, "serial", Team())
+        job = prepared(seed, f"{words},backend={backend}", Team(rank, world))
+    except InputError as error:
+        answer.write_text(json.dumps({"refused": str(error)}))
+        return
+    weights = trained(job).trainee.exchange.weights()
+    score = evaluate(job.trainee, job.test)
+    one = trained(prepared(seed, "serial", Team()))
     whole, wanted = one.trainee.exchange.weights(), evaluate(one.trainee, one.test)
     far: dict[str, Any] = {name: distance(each, whole[name]) for name, each in weights.items() if name in whole}
     far["loss"] = abs(score.loss - wanted.loss) / wanted.loss
     far["accuracy"] = abs(score.accuracy - wanted.accuracy)
     keys = list(weights) == list(one.trainee.model.state_dict())
-    Path(f"{told}.{rank}").write_text(json.dumps({"far": max(far.values()), "keys": keys}))
+    answer.write_text(json.dumps({"far": max(far.values()), "keys": keys}))
 
 
 def refuses(backend: str, rank: int, world: int, wrong: str) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from manyhands.engine.average import Average
 from manyhands.engine.step import Trainee
-from manyhands.errors import UNREADABLE, RunError
+from manyhands.errors import UNREADABLE, RunError, StorageError
 from manyhands.files import folder_aside, sha256, write_text
 from manyhands.progress import say
 
@@ -64,6 +64,8 @@ def save(
     apart = _each_rank(trainee)
     if not trainee.team.leads:
         return
+    if not folder.is_dir():  # else it would be made again, and hold what nobody can resume from
+        raise StorageError(f"{folder} was removed while the run trained: start it again, with another --out")
     with folder_aside(path) as aside:
         aside.mkdir()
         files = dict(zip(TENSORS, (weights, {**tensors, **apart}), strict=True)) | ({AVERAGED: mean} if mean else {})

@@ -9,6 +9,15 @@ from pathlib import Path
 from manyhands.errors import InputError, ManyhandsError, RunError
 from manyhands.runs import store
 
+# What a machine may have too little of, as its system tells it, and what helps.
+SCARCE = {
+    "failed to map": "free some memory to load torch, or raise ulimit -v",
+    "Cannot allocate memory": "free some memory, or raise ulimit -v",
+    "No space left on device": "free some where the run, temporary files (TMPDIR) and shared memory (/dev/shm) lie",
+    "Too many open files": "raise ulimit -n",
+    "can't start new thread": "raise ulimit -u",
+}
+
 
 @contextmanager
 def bad_input(run: store.Run) -> Iterator[None]:
@@ -33,12 +42,26 @@ def outcome(run: store.Run) -> Iterator[None]:
         _mark(run, "interrupted", "interrupted", 130)
         raise
     except Exception as error:
-        with suppress(OSError), (run.folder / "log.txt").open("a") as log:
-            traceback.print_exc(file=log)
-        first = (str(error).strip().splitlines() or [""])[0]
-        told = RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
+        told = _scarce(error) or _unforeseen(run, error)
         _mark(run, "failed", str(told), 1)
         raise told from error
+
+
+def _scarce(error: Exception) -> RunError | None:
+    """The machine's own limits, in whatever kind of error Python, torch and the system's loader tell them."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    for words, repair in SCARCE.items():
+        if words in first:
+            return RunError(f"{first}: {repair}")
+    return None
+
+
+def _unforeseen(run: store.Run, error: Exception) -> RunError:
+    """With its traceback in the run's log."""
+    with suppress(OSError), (run.folder / "log.txt").open("a") as log:
+        traceback.print_exc(file=log)
+    first = (str(error).strip().splitlines() or [""])[0]
+    return RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
 
 
 def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:

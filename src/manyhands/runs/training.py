@@ -65,10 +65,10 @@ def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: boo
     except (RuntimeError, MemoryError, RunError) as error:
         if not _is_out_of_memory(error):
             raise
+        first, *_ = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(
             f"out of memory with {_size(config, dataset)} at batch {config.train.batch_size} "
-            f"({str(error).strip().splitlines()[0]}): use a smaller model (model.width, model.depth), "
-            "a smaller --batch-size, or train.accumulate=2"
+            f"({first}): use a smaller model (model.width, model.depth), a smaller --batch-size, or train.accumulate=2"
         ) from error
 
 
