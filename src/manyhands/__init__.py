@@ -3,8 +3,10 @@
 Public names are resolved lazily, so that `import manyhands` (and `manyhands --help`) does not import torch.
 """
 
-from importlib import import_module
-from typing import Any
+# Nothing is imported here: Ctrl-C in the first moments would end in Python's traceback (see cli.start).
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -23,7 +25,9 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _PUBLIC:
+        from importlib import import_module
+
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'manyhands' has no attribute '{name}'")

@@ -62,9 +62,9 @@ class Timeline:
         lanes = {row["tid"]: row["args"]["name"] for row in trace["traceEvents"] if row["ph"] == "M"}
         return cls.of(
             Event(
-                row["name"],
-                row["cat"],
-                lanes[row["tid"]],
+                _text(row["name"]),
+                _text(row["cat"]),
+                _text(lanes[row["tid"]]),
                 start := round(row["ts"] * 1000),
                 start + round(row["dur"] * 1000),
             )
@@ -78,3 +78,9 @@ class Timeline:
     @classmethod
     def load(cls, path: Path) -> "Timeline":
         return cls.from_chrome(json.loads(read(path, MOST_BYTES)))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:40]!r} in the place of a name")
+    return value

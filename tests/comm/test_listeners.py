@@ -123,7 +123,9 @@ def test_a_plan(tmp_path: Path, plan: str) -> None:
     words = PLANS[plan] if "ddp" in plan else f"{PLANS[plan]},{REST}"
     proof = tmp_path / "ran"
     command = [sys.executable, "-m", "manyhands", *TRAIN, "--plan", words, "--out", tmp_path / "run", "-q"]
-    assert not beyond(heard(command, tmp_path, exploit(proof)))
+    found = heard(command, tmp_path, exploit(proof))
+    print(f"{plan} | {', '.join(sorted(found)) or 'nothing listens'}")
+    assert not beyond(found)
     assert not proof.exists()
 
 
@@ -148,7 +150,9 @@ def test_a_search(tmp_path: Path, what: str) -> None:
             "1",
         ),
     }[what]
-    assert not beyond(heard([sys.executable, "-m", "manyhands", *words, "-q"], tmp_path))
+    found = heard([sys.executable, "-m", "manyhands", *words, "-q"], tmp_path)
+    print(f"{what} | {', '.join(sorted(found)) or 'nothing listens'}")
+    assert not beyond(found)
 
 
 def test_a_script_of_a_user(tmp_path: Path) -> None:

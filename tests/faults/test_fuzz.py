@@ -81,7 +81,7 @@ epochs = 3
 batch_size = 256
 clip = 1.0
 ema = 0.99
-grow = "2:512,3:1024"
+grow = "0.5:2,0.75:2"
 [checkpoint]
 every_steps = 100
 [fault]

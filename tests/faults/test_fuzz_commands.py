@@ -33,7 +33,7 @@ SMALL = (
 TRAIN = ("train", "mlp", "--data", "synthetic:1x6x6,4", "--batch-size", "8", *SMALL)
 ON = ("--data", "synthetic:1x6x6,4", "--batch-size", "8")
 SHOWN = (("show", "RUN"), ("runs", "FOLDER", "--json"), ("report", "RUN", "-o", "OUT"))
-LOADED = (("predict", "RUN", "PICTURE"), ("export", "RUN", "--torch", "OUT"), ("average", "RUN", "RUN", "-o", "OUT"))
+LOADED = (("predict", "RUN", "PICTURE"), ("export", "RUN", "--torch", "OUT"), ("average", "RUN", "TWIN", "-o", "OUT"))
 RESUMED = (("train", "--resume", "HALF"),)
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "run.json": (*SHOWN, *LOADED, *RESUMED, ("export", "RUN", "--csv", "OUT")),
@@ -46,8 +46,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "best": LOADED,
     "plan.toml": (
         ("simulate", "alexnet", "--data", "synthetic:3x64x64,10", "--machine", "p100x4-ib", "--plan", "FILE"),
-        (*TRAIN, "--plan", "FILE", "--out", "OUT"),
-        ("explain", "FILE"),
+        ("explain", "FILE", "--model", "alexnet", "--data", "synthetic:3x64x64,10", "--machine", "p100x4-ib"),
     ),
     "recipe.toml": (("study", "FILE", "--dry-run"),),
     "study.json": (("report", "STUDY", "-o", "OUT"), ("report", "STUDY", "-o", "OUT", "--md", "OTHER")),
@@ -56,7 +55,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("plan", "mlp", *ON, "--machine", "FILE", "--budget", "0.2"),
     ),
     "config.toml": ((*TRAIN, "--plan", SERIAL, "--config", "FILE", "--out", "OUT"),),
-    "table.csv": (("data", "info", "FILE"),),
+    "table.csv": (("data", "info", "FILE", "--set", "data.target=class"),),
     "set.npz": (("data", "info", "FILE"),),
     "picture.png": (("predict", "RUN", "FILE"),),
 }
@@ -71,12 +70,13 @@ def scene(tmp_path: Path) -> Callable[[], dict[str, Path]]:
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "runs").mkdir(parents=True)
         run = Path(shutil.copytree(V1 / "finished", folder / "runs" / "run"))
+        twin = Path(shutil.copytree(V1 / "finished", folder / "twin"))
         half = Path(shutil.copytree(V1 / "serial", folder / "runs" / "half"))
         study = Path(shutil.copytree(V1 / "study", folder / "study"))
         shutil.copy(V1 / "plan.toml", folder / "plan.toml")
         shutil.copy(V1.parent / "recipe.toml", folder / "recipe.toml")
         shutil.copy(described.shipped() / "p100x4-ib.toml", folder / "machine.toml")
-        (folder / "config.toml").write_text(CONFIG)
+        (folder / "config.toml").write_text(CONFIG.partition("[fault]")[0])
         rows = "\n".join(f"{number / 7},{number % 5},{'ab'[number % 2]}" for number in range(60))
         (folder / "table.csv").write_text(f"x,y,class\n{rows}\n")
         chance = np.random.default_rng(0)
@@ -85,6 +85,7 @@ def scene(tmp_path: Path) -> Callable[[], dict[str, Path]]:
         return {
             "FOLDER": folder / "runs",
             "RUN": run,
+            "TWIN": twin,
             "HALF": half,
             "STUDY": study,
             "PICTURE": folder / "picture.png",
@@ -118,6 +119,11 @@ def test_a_command(
     request: pytest.FixtureRequest, manyhands: Any, scene: Callable[[], dict[str, Path]], name: str
 ) -> None:
     chance, came = random.Random(name), Counter[str]()
+    for words in COMMANDS[name]:
+        places = scene()
+        whole = {**places, "FILE": damaged(name, words, places)}
+        said = manyhands(*(whole.get(word, word) for word in words), "-q")
+        assert said.code == 0, f"undamaged: {words}: {said}"
     for number in range(MUTATIONS if request.config.getoption("markexpr") != "not long" else 2):
         for words in COMMANDS[name]:
             places = scene()

@@ -125,6 +125,8 @@ def one(
         strike(command, chance)
     ended = command.ended()
     about = f"after {moment:.2f} s: {ended}"
+    if ended.before_us:
+        return "before a line of ours"
     assert ended.code in {*codes, 0, *(TOO_EARLY if ended.err == "" else ())}, about
     if ended.code > 0:
         assert ended.error, about

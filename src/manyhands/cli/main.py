@@ -1,5 +1,6 @@
 """The command `manyhands`: its parts, and what becomes of errors."""
 
+import atexit
 import os
 import signal
 import sys
@@ -83,6 +84,11 @@ def main() -> None:
             signal.signal(number, signal.default_int_handler)
     code = run(sys.argv[1:])
     if code and place() is not None:
+        end_now(code)
+    if code == INTERRUPTED:
+        # Python ends itself by the signal, whatever the exit code, where Ctrl-C once came in the middle of an `exec`,
+        # as when a dataclass is made.
+        atexit._run_exitfuncs()
         end_now(code)
     sys.exit(code)
 

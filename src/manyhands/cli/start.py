@@ -1,7 +1,8 @@
 """Start: the command before its modules are there, so that Ctrl-C in the first moments ends it without a traceback."""
 
+# What `signal` wraps: that one imports `enum`, which takes longer than all else here.
+import _signal as signal  # type: ignore[import-not-found]
 import os
-import signal
 
 
 def main() -> None:

@@ -30,9 +30,15 @@ def named(error: RuntimeError, timeout: float) -> RankError | None:
         return None
     if "by peer" in str(error):  # closed, or reset
         return RankLeft(f"another rank has ended while rank {dist.get_rank()} waits in {_collective(error)}")
-    if "timed out" not in str(error).lower():
+    if not is_timeout(error):
         return None
     return waited(_get_default_store(), dist.get_rank(), dist.get_world_size(), _collective(error), timeout)
+
+
+def is_timeout(error: RuntimeError) -> bool:
+    """As gloo and torch's stores tell it."""
+    told = str(error).lower()
+    return "timed out" in told or "timeout waiting" in told
 
 
 def waited(store: Store, rank: int, world: int, what: str, timeout: float) -> RankError:

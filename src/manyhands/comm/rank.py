@@ -105,7 +105,14 @@ def join(place: Place, backend: str = "gloo", timeout: float = 300.0) -> None:
     if backend == "nccl" and not dist.is_nccl_available():
         raise MissingPackage("backend 'nccl' needs a build of PyTorch for CUDA")
     name = mpi.TORCH_NAME if backend == "mpi" else backend
-    dist.init_process_group(name, store=store, rank=place.rank, world_size=place.world, timeout=limit)
+    try:
+        dist.init_process_group(name, store=store, rank=place.rank, world_size=place.world, timeout=limit)
+    except RuntimeError as error:
+        from manyhands.comm import late  # which imports torch
+
+        if not late.is_timeout(error):
+            raise
+        raise late.waited(store, place.rank, place.world, "init_process_group", timeout) from error
     if backend == "mpi":
         mpi.abort_on_error()
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from manyhands.errors import DataError
 
 Kind = Literal["image", "text", "table"]
+MOST = 10**9  # numbers along one dimension of a sample
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,22 @@ class Schema:
         try:
             columns = tuple(Column(**{**each, "levels": tuple(each["levels"])}) for each in value["columns"])
             lists = {key: tuple(each) for key, each in value.items() if isinstance(each, list | tuple)}
-            return cls(**{**value, **lists, "columns": columns})
-        except (KeyError, TypeError) as error:
+            return cls(**{**value, **lists, "columns": columns})._checked()
+        except (KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"not a schema ({error}): expected the data.json that manyhands wrote; make the run again"
             ) from error
+
+    def _checked(self) -> "Schema":
+        """Itself; TypeError where a value is of another kind than this program writes."""
+        words = (self.name, self.target, *self.classes, *self.vocabulary, *(each.name for each in self.columns))
+        words += tuple(level for each in self.columns for level in each.levels)
+        numbers = (*self.mean, *self.std, *(each for of in self.columns for each in (of.mean, of.std, of.fill)))
+        if (
+            self.kind not in get_args(Kind)
+            or not all(isinstance(each, str) for each in words)
+            or not all(type(each) in (int, float) for each in numbers)
+            or not all(type(each) is int and 0 < each <= MOST for each in self.shape)
+        ):
+            raise TypeError("a value of another kind")
+        return self

@@ -130,9 +130,23 @@ def is_whole(path: Path) -> bool:
         own = sums.pop(STATE, None)  # those of before have none
         if own not in (None, _sum_of(state)) or not sums.keys() >= set(TENSORS):
             return False
+        _position(state), state["optimizer"]["scalars"], state["optimizer"]["groups"]  # where no checksum holds these
         return all(name in FILES and sha256(path / name) == each for name, each in sums.items())
     except UNREADABLE:
         return False
+
+
+def _position(state: dict[str, Any]) -> Position:
+    """Where it stood; TypeError or its like where this is none."""
+    position = Position(**state["position"])
+    counts = (position.step, position.epoch, position.batch, position.bad_epochs)
+    values = [position.best_accuracy, position.last_loss, *position.seconds.values()]
+    values += [each for each in (position.val_loss, position.val_accuracy, position.averaged_val_accuracy) if each]
+    if not all(type(each) is int and each >= 0 for each in counts) or not all(
+        type(each) in (int, float) for each in values
+    ):
+        raise TypeError("numbers of another kind")
+    return position
 
 
 def newest_whole(folder: Path) -> Path | None:
@@ -163,7 +177,7 @@ def restore(path: Path, trainee: Trainee, average: Average | None = None) -> Pos
     trainee.exchange.load_state(_nested(tensors, state["optimizer"]))
     _set_rank(tensors, trainee)  # last: a rank may have an optimizer of its own
     trainee.team.meet()
-    return Position(**state["position"])
+    return _position(state)
 
 
 def write(tensors: dict[str, Tensor], path: Path) -> None:

@@ -125,7 +125,10 @@ class Conductor:
     def _ask(self, server: int, order: Head, rows: Sequence[Tensor] = ()) -> tuple[Head, list[Tensor]]:
         try:
             return self.serving[self.workers + server].ask(order, rows)
-        except Gone:
+        except Gone as gone:
+            if isinstance(gone.__context__, TimeoutError):
+                waited = f"server {server} did not answer within {self.timeout:g} s: see train.timeout"
+                raise RankError(waited) from gone
             self._until(lambda: False)  # raises when it is known why
             raise
 
@@ -150,6 +153,7 @@ class Conductor:
         with self.changed:
             self.about[rank] = {key: hello[key] for key in ("rank", "pid", "host", "cores")}
             if rank >= self.workers:
+                wire.link.settimeout(self.timeout)
                 self.serving[rank] = wire
                 self.about[rank]["port"] = hello["port"]
                 self.changed.notify_all()
