@@ -8,9 +8,14 @@ import os
 def main() -> None:
     early = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if early:
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
+        signal.signal(signal.SIGINT, _end)
     from manyhands.cli.main import main as command
 
     if early:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     command()
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, b"error: interrupted\n")
+    os._exit(130)

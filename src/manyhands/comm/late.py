@@ -38,7 +38,7 @@ def named(error: RuntimeError, timeout: float) -> RankError | None:
 def is_timeout(error: RuntimeError) -> bool:
     """As gloo and torch's stores tell it."""
     told = str(error).lower()
-    return "timed out" in told or "timeout waiting" in told
+    return any(words in told for words in ("timed out", "timeout waiting", "wait timeout"))
 
 
 def waited(store: Store, rank: int, world: int, what: str, timeout: float) -> RankError:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from manyhands.comm.stopped import MEASURING, ended_when_stopped
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph
 from manyhands.plan.layered import splits_of
@@ -29,7 +30,8 @@ def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
         return plan
     if not one_host or plan.device == "cuda":
         return plan.with_defaults(microbatches=numbers[-1])
-    found = here.predict(plan, batch)
+    with ended_when_stopped(MEASURING):
+        found = here.predict(plan, batch)
     plan = plan.with_defaults(microbatches=found.plan.microbatches)
     if not balances:
         return plan

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.comm.stopped import MEASURING, ended_when_stopped
 from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import home, write_json
@@ -115,7 +116,8 @@ def find(auto: Plan, config: Config, machine: Machine) -> Answer:
     begun = time.perf_counter()
     if (known := _remembered(path)) is not None:
         return known
-    tried, predictions = _tried(auto, config, machine)
+    with ended_when_stopped(MEASURING):
+        tried, predictions = _tried(auto, config, machine)
     usable = [each for each in tried if each.measured_ms is not None]
     if not usable:
         raise RunError(f"model {config.model.name} does not run: {tried[0].failed}")

@@ -30,6 +30,7 @@ from manyhands.runs.config import Config
 from manyhands.runs.config import from_table as config_from_table
 
 WAIT = 120.0  # seconds for the other processes to come as far
+FAILED = "failed"  # a file: one of them has
 
 
 def profiles(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine: Machine) -> list[Profile]:
@@ -100,15 +101,18 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
 
         def one(rank: int) -> None:
             ended[rank] = in_fresh_process("manyhands.runs.profile", folder, str(rank))
+            if ended[rank][0] != 0:
+                (Path(folder) / FAILED).touch()
 
         threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for code, errors in ended:
+        for code, errors in sorted(ended):  # those first that were killed, for want of which others fail
             if code != 0:
-                last = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+                said = [f"a process was killed (signal {-code})"] if code < 0 else errors.strip().splitlines()
+                last = (said or [f"exit code {code}"])[-1]
                 raise RunError(f"the layers of {config.model.name} cannot be timed: {last}")
         told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
     return [
@@ -176,7 +180,7 @@ def _meet(folder: Path, what: str, rank: int, world: int) -> None:
     (folder / f"{what}.{rank}").touch()
     deadline = time.monotonic() + WAIT
     while not all((folder / f"{what}.{other}").exists() for other in range(world)):
-        if time.monotonic() > deadline:
+        if (folder / FAILED).exists() or time.monotonic() > deadline:
             raise RunError("the other processes did not come")
         time.sleep(0.002)
 

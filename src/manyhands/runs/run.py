@@ -17,6 +17,7 @@ from typing import Any
 
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import Place, join, leave, place
+from manyhands.comm.stopped import GRACE, ended_when_stopped
 from manyhands.data.known import KNOWN
 from manyhands.errors import ConfigError, InputError, RankError
 from manyhands.machine.detect import detect
@@ -107,9 +108,13 @@ def execute(run: store.Run, *, resume: bool = False) -> store.Run:
 def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
     """Start the ranks, and show how far they are."""
     arguments = [str(run.folder), *(["--resume"] if resume else [])]
-    ranks = mpirun.ranks if plan.backend == "mpi" else launch.ranks
-    with bar(f"training on {plan.world} ranks", 100, "%") as shown, watched(run.folder, shown):
-        ranks("manyhands.runs.rank", arguments, plan.world, restarts=order_of(run).train.restarts)
+    ranks, order = mpirun.ranks if plan.backend == "mpi" else launch.ranks, order_of(run).train
+    with (
+        bar(f"training on {plan.world} ranks", 100, "%") as shown,
+        watched(run.folder, shown),
+        ended_when_stopped(order.timeout + GRACE),
+    ):
+        ranks("manyhands.runs.rank", arguments, plan.world, restarts=order.restarts)
 
 
 @contextmanager
