@@ -37,7 +37,18 @@ def test_damaged_caches(manyhands: Any, home: Path, tmp_path: Path, monkeypatch:
         said = [
             manyhands("train", "mlp", "--plan", "tensor:2", *training[:-1], tmp_path / f"{name}-tensor"),
             manyhands("train", "mlp", "--plan", "auto", *training),
-            manyhands("plan", "mlp", *SIZE[:4], "--set", "model.width=0.1", "--budget", "2", "-q"),
+            manyhands(
+                "plan",
+                "mlp",
+                *SIZE[:4],
+                "--set",
+                "model.width=0.1",
+                "--budget",
+                "2",
+                "-q",
+                "-o",
+                tmp_path / f"{name}.toml",
+            ),
             manyhands("tune", "workers", "mlp", *SIZE, "-q"),
         ]
         assert not [each.err for each in said if "Traceback" in each.err or "error: " in each.err]

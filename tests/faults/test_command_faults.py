@@ -36,7 +36,10 @@ COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "compare": (12, ("compare", *TINY, "--plan", SERIAL, "--plan", "plain", "--repeats", "1", "--out", "RUN")),
     "study": (12, ("study", "RECIPE", "--out", "RUN")),
     "plan": (12, ("plan", *TINY[:5], "--set", "model.width=0.1", "--budget", "3", "-o", "RUN")),
-    "plan of a machine": (6, ("plan", "alexnet", "--data", "synthetic:3x64x64,10", *MACHINE, "--budget", "3")),
+    "plan of a machine": (
+        6,
+        ("plan", "alexnet", "--data", "synthetic:3x64x64,10", *MACHINE, "--budget", "3", "-o", "RUN"),
+    ),
     "tune batch-size": (12, ("tune", "batch-size", *TINY[:3], "--plan", SERIAL, "--sizes", "32,64", "--target", "0.3")),
     "tune lr": (8, ("tune", "lr", *TINY[:3], "--plan", SERIAL)),
     "tune workers": (12, ("tune", "workers", *TINY[:3])),

@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "study.json": (("report", "STUDY", "-o", "OUT"), ("report", "STUDY", "-o", "OUT", "--md", "OTHER")),
     "machine.toml": (
         ("simulate", "mlp", *ON, "--machine", "FILE", "--plan", "data:2"),
-        ("plan", "mlp", *ON, "--machine", "FILE", "--budget", "0.2"),
+        ("plan", "mlp", *ON, "--machine", "FILE", "--budget", "0.2", "-o", "OUT"),
     ),
     "config.toml": ((*TRAIN, "--plan", SERIAL, "--config", "FILE", "--out", "OUT"),),
     "table.csv": (("data", "info", "FILE", "--set", "data.target=class"),),
