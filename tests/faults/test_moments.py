@@ -27,7 +27,7 @@ PLANS = {
     },
 }
 SIZE = ("--data", "synthetic:1x6x6,4", "--batch-size", "16", "--epochs", "4")
-SETTINGS = ("data.size=1600", "data.test_size=40", "model.width=0.1", "model.dropout=0.3", "train.timeout=15")
+SETTINGS = ("data.size=1600", "data.test_size=40", "model.width=0.1", "model.dropout=0.3", "train.timeout=25")
 TRAIN = (
     "train",
     "mlp",

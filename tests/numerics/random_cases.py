@@ -30,9 +30,9 @@ def ordered(model: str, optimizer: str = "momentum") -> tuple[Config, Dataset]:
     return with_values(Config(), settings), load("synthetic:1x6x6,5", DataOptions(size=STEPS * BATCH, validation=0))
 
 
-def prepared(seed: int, words: str, team: Team) -> Job:
+def prepared(model: str, words: str, team: Team) -> Job:
     """All that comes before the first step: what cannot train as on one device is refused here, not later."""
-    config, dataset = ordered(f"model_{seed}")
+    config, dataset = ordered(model)
     plan = parse(f"{words},device=cpu,precision=fp64,{REST}")
     if team.world > 1:
         guard(config, plan, dataset, team)
@@ -48,17 +48,17 @@ def trained(job: Job) -> Job:
     return job
 
 
-def compared(backend: str, rank: int, world: int, words: str, seed: int, told: str) -> None:
+def compared(backend: str, rank: int, world: int, words: str, model: str, told: str) -> None:
     """What became of a model: how far it is from one device's training, or why it was refused."""
     answer = Path(f"{told}.{rank}")
     try:
-        job = prepared(seed, f"{words},backend={backend}", Team(rank, world))
+        job = prepared(model, f"{words},backend={backend}", Team(rank, world))
     except InputError as error:
         answer.write_text(json.dumps({"refused": str(error)}))
         return
     weights = trained(job).trainee.exchange.weights()
     score = evaluate(job.trainee, job.test)
-    one = trained(prepared(seed, "serial", Team()))
+    one = trained(prepared(model, "serial", Team()))
     whole, wanted = one.trainee.exchange.weights(), evaluate(one.trainee, one.test)
     far: dict[str, Any] = {name: distance(each, whole[name]) for name, each in weights.items() if name in whole}
     far["loss"] = abs(score.loss - wanted.loss) / wanted.loss

@@ -14,7 +14,8 @@ from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.engine import checkpoint
-from numerics.random_models import CONSTRUCTS, KINDS, build
+from numerics.random_constructs import CONSTRUCTS
+from numerics.random_models import KINDS, NOT_DRAWN, build
 from rank_pool import Pool
 
 CASE = "numerics.random_cases:compared"
@@ -24,16 +25,16 @@ MANY = 200
 SET, IN_FP32 = "synthetic:1x6x6,5", "device=cpu,precision=fp32,layout=contiguous,compile=off,threads=1"
 
 
-def came_of(pool: Pool, plan: str, seed: int, folder: Path) -> str | None:
+def came_of(pool: Pool, plan: str, model: str, constructs: list[str], folder: Path) -> str | None:
     """Why a model was refused under a plan; None where it trained as on one device."""
-    world, told = PLANS[plan], folder / f"{plan}-{seed}"
+    world, told = PLANS[plan], folder / f"{plan}-{model}"
     failed = ""
     try:
-        pool.run(CASE, "gloo", world, plan, seed, str(told), timeout=10)
+        pool.run(CASE, "gloo", world, plan, model, str(told), timeout=10)
     except AssertionError as error:
         failed = str(error)
     answers = [json.loads(each.read_text()) for each in sorted(folder.glob(f"{told.name}.*"))]
-    about = f"model_{seed} ({', '.join(names(seed))}) under {plan}: {failed or answers}"
+    about = f"{model} ({', '.join(constructs)}) under {plan}: {failed or answers}"
     refused = [each["refused"] for each in answers if "refused" in each]
     if refused and (failed or len(refused) == world):  # by all, or by one for whom the others then waited
         return str(refused[0])
@@ -48,15 +49,35 @@ def names(seed: int) -> list[str]:
 
 
 def test_every_construct_has_a_kind() -> None:
-    assert {each for kind in KINDS.values() for each in kind} == set(CONSTRUCTS)
+    assert {each for kind in KINDS.values() for each in kind} == set(CONSTRUCTS) - NOT_DRAWN
 
 
 @pytest.mark.parametrize(
     ("plan", "seed"), [(plan, number + 4 * each) for number, plan in enumerate(PLANS) for each in range(4)]
 )
 def test_a_few_models(pools: Any, tmp_path: Path, plan: str, seed: int) -> None:
-    refused = came_of(pools("gloo"), plan, seed, tmp_path)
+    refused = came_of(pools("gloo"), plan, f"model_{seed}", names(seed), tmp_path)
     assert refused is None or plan != "data:2"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("plan", PLANS)
+def test_each_construct_alone(pools: Any, tmp_path: Path, plan: str) -> None:
+    wrong, refused = [], {}
+    for number, name in enumerate(CONSTRUCTS):
+        try:
+            reason = came_of(pools("gloo"), plan, f"alone_{number}", [name], tmp_path)
+        except AssertionError as error:
+            wrong.append(str(error))
+            print(error, flush=True)
+        else:
+            refused |= {name: reason} if reason else {}
+    print(f"{plan}: of {len(CONSTRUCTS)} constructs {len(refused)} refused, {len(wrong)} otherwise", flush=True)
+    for name, reason in refused.items():
+        print(f"  {name}: {reason}", flush=True)
+    assert not wrong
+    assert not refused or plan != "data:2"
 
 
 @pytest.mark.long
@@ -71,7 +92,7 @@ def test_many_models(pools: Any, tmp_path: Path, plan: str, fresh: bool) -> None
     reasons, wrong = Counter[str](), []
     for seed in seeds:
         try:
-            if (refused := came_of(pools("gloo"), plan, seed, tmp_path)) is not None:
+            if (refused := came_of(pools("gloo"), plan, f"model_{seed}", names(seed), tmp_path)) is not None:
                 reasons[refused] += 1
         except AssertionError as error:
             wrong.append(str(error))
