@@ -27,7 +27,7 @@ def ended_when_stopped(seconds: float) -> Iterator[None]:
 
     def look() -> None:
         for pid in _descendants(os.getpid()):
-            looks[pid] = looks[pid] + 1 if _is_stopped(pid) else 0
+            looks[pid] = looks[pid] + 1 if is_stopped(pid) else 0
             if looks[pid] * LOOK > seconds:
                 ended.append(_name(pid))
                 with suppress(ProcessLookupError):
@@ -51,7 +51,8 @@ def _descendants(pid: int) -> list[int]:
     return found + [deeper for each in found for deeper in _descendants(each)]
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
+    """Whether a process of this host was stopped by a signal; a debugger is another matter."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:

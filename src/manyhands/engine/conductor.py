@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from manyhands.comm.reduction import parts
+from manyhands.comm.stopped import is_stopped
 from manyhands.comm.wire import Door, Gone, Head, Wire
 from manyhands.data.feed import Batch, Share
 from manyhands.engine.agenda import Agenda, horizon
@@ -116,11 +117,20 @@ class Conductor:
     def _until(self, holds: Callable[[], bool]) -> None:
         """Wait; raises where somebody without whom it cannot go on has failed, or nothing happens for too long."""
         if not self.changed.wait_for(lambda: holds() or self.failure is not None, timeout=self.timeout):
-            late = sorted(self.agenda.doing) or [rank for rank in range(self.workers) if rank not in self.here]
-            names = ", ".join(f"worker {rank}" for rank in late)
+            names = ", ".join(self._name(rank) for rank in self._late())
             raise RankError(f"{names} did not come within {self.timeout:g} s: see train.timeout")
         if self.failure is not None:
             raise RankError(self.failure)
+
+    def _late(self) -> list[int]:
+        """For whom all wait; a worker may be at work because a server is not."""
+        stopped = [rank for rank, about in self.about.items() if is_stopped(about["pid"])]
+        servers = [rank for rank in range(self.workers, self.workers + self.servers) if rank not in self.serving]
+        absent = [rank for rank in range(self.workers) if rank not in self.here]
+        return sorted(stopped) or servers or sorted(self.agenda.doing) or absent
+
+    def _name(self, rank: int) -> str:
+        return f"worker {rank}" if rank < self.workers else f"server {rank - self.workers}"
 
     def _ask(self, server: int, order: Head, rows: Sequence[Tensor] = ()) -> tuple[Head, list[Tensor]]:
         try:
