@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from manyhands.comm.launch import in_fresh_process
@@ -102,7 +103,8 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
         def one(rank: int) -> None:
             ended[rank] = in_fresh_process("manyhands.runs.profile", folder, str(rank))
             if ended[rank][0] != 0:
-                (Path(folder) / FAILED).touch()
+                with suppress(OSError):  # the folder has gone: this process itself was interrupted
+                    (Path(folder) / FAILED).touch()
 
         threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
         for thread in threads:
