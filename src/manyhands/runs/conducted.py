@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from manyhands.comm.flock import Flock
+from manyhands.comm.stopped import GRACE, ended_when_stopped
 from manyhands.data.feed import Feed
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.conductor import Conductor
@@ -65,7 +66,10 @@ def conducted(
 
     arguments = [str(run.folder), str(conductor.door.port)]
     try:
-        with Flock("manyhands.runs.hand", arguments, plan.world, {WORD: word}, ended) as flock:
+        with (
+            ended_when_stopped(config.train.timeout + GRACE),
+            Flock("manyhands.runs.hand", arguments, plan.world, {WORD: word}, ended) as flock,
+        ):
             conductor.begin(position.step, position.epoch, position.batch)
             run.update(ranks=[conductor.about[rank] for rank in sorted(conductor.about)])
             torch.set_num_threads(Machine.from_json(run.record["machine"]).physical_cores)  # workers rest meanwhile
