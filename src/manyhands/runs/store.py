@@ -145,9 +145,8 @@ def new_folder(wanted: Path | None, label: str) -> Path:
                     raise
     assert wanted is not None
     if wanted.is_dir() and any(wanted.iterdir()):
-        raise StorageError(
-            f"the folder {wanted} exists and is not empty: choose another --out, or go on with --resume {wanted}"
-        )
+        more = f", or go on with --resume {wanted}" if (wanted / "run.json").exists() else ""
+        raise StorageError(f"the folder {wanted} exists and is not empty: choose another --out{more}")
     return make_folder(wanted)
 
 
