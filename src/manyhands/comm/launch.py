@@ -21,6 +21,7 @@ from manyhands.files import TemporaryFolder
 PREFIX = re.compile(r"^(\[rank\d+\]: ?)?(manyhands\.errors\.\w+: )?")
 TAIL = 50  # lines of a rank's log that are shown when it fails
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ASKED = 8.0  # seconds to end when asked: torch gives each loader process five, and their folder goes only then
 PATIENCE = 5  # seconds that ranks have to end when they are told to; one that is stopped never does
 
 
@@ -43,10 +44,10 @@ def in_fresh_process(module: str, *arguments: str) -> tuple[int, str]:
 
 def _stop(child: "subprocess.Popen[str]") -> None:
     """Ask, wait a moment, then insist."""
-    for ask in (signal.SIGINT, signal.SIGKILL):
+    for ask, patience in ((signal.SIGINT, ASKED), (signal.SIGKILL, 3.0)):
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(ask)
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + patience
         while child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
