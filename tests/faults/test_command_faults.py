@@ -148,7 +148,8 @@ def test_at_any_moment(
             assert ended.error, about
         if ended.code == -signal.SIGKILL and number == 0:
             free = "RUN" if name == "study" else "RUN-anew"  # a study goes on where it was
-            again = command.then(*(free if word == "RUN" else given.get(word, word) for word in words), "-q", "--json")
+            words_again = (free if word == "RUN" else given.get(word, word) for word in words)
+            again = command.then(*words_again, "-q", "--json", seconds=300)  # a probe takes its time
             assert again.code in usual, (about, again)
             assert command.left() == []
         came["had ended" if early is not None else f"exit code {ended.code}"] += 1

@@ -117,15 +117,16 @@ class Command:
             assert time.monotonic() < deadline, f"processes were left behind: {[each.cmdline() for each in left]}"
             time.sleep(0.05)
 
-    def then(self, *arguments: object) -> Ended:
+    def then(self, *arguments: object, seconds: float = LIMIT) -> Ended:
         """Another command in the same world, afterwards."""
         self._out, self._err = (self.folder / "out").open("w+"), (self.folder / "err").open("w+")
         self.process = self._start(arguments, self._out, self._err)
-        return self.ended()
+        return self.ended(seconds)
 
     def left(self) -> list[str]:
-        """What stands in its folder for temporary files, but for the cache that torch keeps there."""
-        return sorted(path.name for path in self.temporary.iterdir() if not path.name.startswith("torchinductor_"))
+        """What stands in its folder for temporary files, but for what torch and ONNX Runtime keep there for later."""
+        kept = ("torchinductor_", ".ses")
+        return sorted(path.name for path in self.temporary.iterdir() if not path.name.startswith(kept))
 
     def clear(self) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)

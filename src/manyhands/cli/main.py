@@ -107,10 +107,7 @@ def run(arguments: list[str]) -> int:
     except ManyhandsError as error:
         return output.fail(str(error), error.exit_code) if speaks(error) else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        if not leads():
-            return INTERRUPTED
-        kept = KEPT.get(arguments[0] if arguments else "", "")
-        return output.fail(f"interrupted{kept}", INTERRUPTED)
+        return _interrupted(arguments)
     except BrokenPipeError:
         # The reader of our output has gone (| head): nothing is left to say, not even at exit.
         with suppress(OSError, ValueError, AttributeError):
@@ -121,10 +118,26 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, ParserError):
             return _parser_error(error)
+        if _was_interrupted(error):
+            return _interrupted(arguments)
         if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's, of ~ and of ~user
             return output.fail("no home folder is known: set HOME or MANYHANDS_HOME, or write paths without ~", 2)
         first = (str(error).strip().splitlines() or [""])[0]
         return output.fail(f"{type(error).__name__}: {first}{_traceback()}", 1)
+
+
+def _interrupted(arguments: list[str]) -> int:
+    if not leads():
+        return INTERRUPTED
+    kept = KEPT.get(arguments[0] if arguments else "", "")
+    return output.fail(f"interrupted{kept}", INTERRUPTED)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what caused an error: torch's exporter makes one of its own of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _has_folder() -> bool:

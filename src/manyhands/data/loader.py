@@ -3,7 +3,8 @@ Normalize do it; the feed of the `plain` reference."""
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
+from multiprocessing import process
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from manyhands.data.dataset import Split
 from manyhands.data.feed import Batch, Batches, Share
 from manyhands.data.schema import Schema
+from manyhands.files import TemporaryFolder
 
 
 class Samples(Dataset[tuple[Tensor, int]]):
@@ -54,6 +56,14 @@ def normalized(image: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return image.sub_(mean_tensor.view(-1, 1, 1)).div_(std_tensor.view(-1, 1, 1))
 
 
+@cache
+def _sockets_folder() -> TemporaryFolder:
+    """Where loader processes put their sockets; each would make a folder of its own, and leave it when it is ended."""
+    folder = TemporaryFolder()
+    process.current_process()._config.setdefault("tempdir", folder.name)  # type: ignore[attr-defined]
+    return folder
+
+
 def _pin(cores: Sequence[int], worker: int) -> None:
     os.sched_setaffinity(0, cores)
 
@@ -84,6 +94,8 @@ class LoaderFeed:
         return self.batches.count(epoch)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        if self.workers:
+            _sockets_folder()
         loader = DataLoader(
             self.samples,
             batch_sampler=[rows.tolist() for rows in self.batches.epoch(number, start)],
