@@ -29,7 +29,7 @@ OPTIONS = {
     "export --trace": (("export", "{run}"), "--trace"),
     "export --onnx": (("export", "{run}"), "--onnx"),
     "export --torch": (("export", "{run}"), "--torch"),
-    "average -o": (("average", "{run}", "{run}"), "-o"),
+    "average -o": (("average", "{run}", "{twin}"), "-o"),
     "plan -o": (("plan", "mlp", *ON, "--budget", "0.2"), "-o"),
     "simulate --trace": (("simulate", "mlp", *ON, "--plan", "data:2"), "--trace"),
     "explain --png": (("explain", "data:2", "--model", "mlp", *ON), "--png"),
@@ -196,13 +196,13 @@ def test_it_is_written_or_refused(
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     if option == "probe --out":  # a minute, 14 times over, for what other tests measure
         monkeypatch.setattr(probing, "probe", lambda ranks: detect())
-    run = Path(shutil.copytree(RUN, tmp_path / "run"))
+    run, twin = (Path(shutil.copytree(RUN, tmp_path / name)) for name in ("run", "twin"))
     folder = tmp_path / "out"
     folder.mkdir()
     words, name = OPTIONS[option]
     if words[0] == "tune":
         words = ("tune", *TUNED)
-    said_of = [word.format(run=run, other=tmp_path / "other.html") for word in words]
+    said_of = [word.format(run=run, twin=twin, other=tmp_path / "other.html") for word in words]
     with scene(kind, folder, run, ".png" if name in ("--plot", "--png") else ".out") as there:
         before = {path.name for path in folder.iterdir()}
         said = manyhands(*said_of, name, there.name, "--quiet")
@@ -220,22 +220,22 @@ def test_it_is_written_or_refused(
         ("report", "{run}", "-o", "{run}/run.json"),
         ("report", "{run}", "--figures", "{run}/checkpoints"),
         ("export", "{run}", "--tensorboard", "{run}/checkpoints/step-00000036"),
-        ("average", "{run}", "{run}", "-o", "{run}/checkpoints/step-00000036/model.safetensors"),
+        ("average", "{run}", "{twin}", "-o", "{run}/checkpoints/step-00000036/model.safetensors"),
         ("export", "{run}", "--csv", "{tmp}/same", "--trace", "{tmp}/link"),
         ("plan", "{tmp}/mine.py:build", "--data", "synthetic:1x6x6,4", "-o", "{tmp}/mine.py"),
         ("simulate", "mlp", "--plan", "{tmp}/plan.toml", *ON, "--trace", "{tmp}/plan.toml"),
         ("report", "{run}", "-o", "/"),
-        ("average", "{run}", "{run}", "-o", "/"),
+        ("average", "{run}", "{twin}", "-o", "/"),
     ],
 )
 def test_nothing_that_is_read_is_replaced(manyhands: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
-    run = Path(shutil.copytree(RUN, tmp_path / "run"))
+    run, twin = (Path(shutil.copytree(RUN, tmp_path / name)) for name in ("run", "twin"))
     (tmp_path / "mine.py").write_text("def build(): ...\n")
     (tmp_path / "plan.toml").write_text('axes = ["data:2"]\n')
     (tmp_path / "same").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "same")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    said = manyhands(*(word.format(run=run, tmp=tmp_path) for word in words))
+    said = manyhands(*(word.format(run=run, twin=twin, tmp=tmp_path) for word in words))
     assert said.code == 2
     assert said.error
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "export --onnx": (10, ("export", "FINISHED", "--onnx", "RUN")),
     "predict": (5, ("predict", "FINISHED", "PICTURE")),
     "report": (4, ("report", "FINISHED", "-o", "RUN")),
-    "average": (5, ("average", "FINISHED", "FINISHED", "-o", "RUN")),
+    "average": (5, ("average", "FINISHED", "TWIN", "-o", "RUN")),
     "data get": (5, ("data", "get", "tiny-imagenet", "--out", "RUN")),
     "decoding": (8, ("data", "info", "PICTURES")),
     "evaluation": (
@@ -123,8 +123,8 @@ def test_at_any_moment(
     if "onnx" in name:
         pytest.importorskip("onnx")
     (tmp_path / "mine.toml").write_text(RECIPE)
-    run = shutil.copytree(FINISHED, tmp_path / "finished")
-    given = {"RECIPE": tmp_path / "mine.toml", "FINISHED": run, "PICTURES": pictures}
+    run, twin = (shutil.copytree(FINISHED, tmp_path / each) for each in ("finished", "twin"))
+    given = {"RECIPE": tmp_path / "mine.toml", "FINISHED": run, "TWIN": twin, "PICTURES": pictures}
     given["PICTURE"] = next((pictures / "cats").iterdir())
     came = Counter[str]()
     for number in range(MOMENTS if request.config.getoption("markexpr") != "not long" else 1):
