@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from conftest import mpirun_command
-from faults.witness import Command
+from faults.witness import LIMIT, SEARCHES, Command
 
 REST = "precision=fp32,layout=contiguous,compile=off"
 PLANS = {
@@ -123,7 +123,7 @@ def one(
     time.sleep(moment)
     if (early := command.process.poll()) is None:
         strike(command, chance)
-    ended = command.ended()
+    ended = command.ended(SEARCHES if "auto" in " ".join(map(str, command.arguments)) else LIMIT)
     about = f"after {moment:.2f} s: {ended}"
     if ended.before_us:
         return "before a line of ours"

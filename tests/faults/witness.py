@@ -17,6 +17,7 @@ import left_behind
 
 PATIENCE = 10.0  # seconds in which the processes of a command that was killed have to be gone
 LIMIT = 90.0  # seconds after which a command hangs
+SEARCHES = 300.0  # the same, of one that searches for a plan beside other tests
 WRONG = (
     "Traceback",
     "the traceback is in",
