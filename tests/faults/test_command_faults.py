@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faults.test_moments import MOMENTS, PLANS, SETTINGS, SIZE, TOO_EARLY
+from faults.test_moments import MOMENTS, PLANS, SETTINGS, SIZE, NOT_OURS
 from faults.witness import Command
 
 FINISHED = Path(__file__).parents[1] / "fixtures" / "v1" / "finished"
@@ -139,7 +139,7 @@ def test_at_any_moment(
         ended = command.ended()
         about = f"after {moment:.2f} s: {ended}"
         usual = {0, 1, 2} if name == "data get" else {0, 2} if name == "predict" else {0}
-        wanted = {-signal.SIGKILL} if fault == "SIGKILL" else {130, *(TOO_EARLY if ended.err == "" else ())}
+        wanted = {-signal.SIGKILL} if fault == "SIGKILL" else {130, *(NOT_OURS if ended.err == "" or ended.out else ())}
         if ended.before_us:
             came["before a line of ours"] += 1
             continue

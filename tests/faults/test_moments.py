@@ -83,8 +83,8 @@ FAULTS: dict[str, tuple[Callable[[Command, random.Random], None], set[int]]] = {
     "Ctrl-C": (whole_group, {130}),
     "Ctrl-Z and fg": (paused, set()),
 }
-# Before a line of ours is read Python itself ends, as these signals have it end.
-TOO_EARLY = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP}
+# Before a line of ours is read, and when all is said, Python itself ends as these signals have it end.
+NOT_OURS = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP}
 ALONE = ("plain", "serial")  # no process but the launcher
 
 
@@ -127,7 +127,7 @@ def one(
     about = f"after {moment:.2f} s: {ended}"
     if ended.before_us:
         return "before a line of ours"
-    assert ended.code in {*codes, 0, *(TOO_EARLY if ended.err == "" else ())}, about
+    assert ended.code in {*codes, 0, *(NOT_OURS if ended.err == "" or ended.out else ())}, about
     if ended.code > 0:
         assert ended.error, about
     if ended.code == -signal.SIGKILL:

@@ -93,8 +93,8 @@ class Command:
                     found.append(psutil.Process(pid))
         return [each for each in found if _lives(each)]
 
-    def ended(self, seconds: float = LIMIT) -> Ended:
-        """Wait for its end, and hold it to what every end owes."""
+    def ended(self, seconds: float = LIMIT, *, cleared: bool = True) -> Ended:
+        """Wait for its end, and hold it to what every end owes; `cleared`: temporary folders among that."""
         try:
             code = self.process.wait(seconds)
             ended = Ended(code, _all_of(self._out), _all_of(self._err))
@@ -108,7 +108,7 @@ class Command:
             self._err.close()
         assert ended.before_us or not [word for word in WRONG if word in ended.err + ended.out], ended
         assert not left_behind.segments()
-        if code >= 0:  # else the next command clears up
+        if code >= 0 and cleared:  # one that was killed leaves that to the next
             assert self.left() == [], self.left()
         return ended
 
@@ -119,10 +119,10 @@ class Command:
             time.sleep(0.05)
 
     def then(self, *arguments: object, seconds: float = LIMIT) -> Ended:
-        """Another command in the same world, afterwards."""
+        """Another command in the same world, after one that was killed."""
         self._out, self._err = (self.folder / "out").open("w+"), (self.folder / "err").open("w+")
         self.process = self._start(arguments, self._out, self._err)
-        return self.ended(seconds)
+        return self.ended(seconds, cleared=False)
 
     def left(self) -> list[str]:
         """What stands in its folder for temporary files, but for what torch and ONNX Runtime keep there for later."""
