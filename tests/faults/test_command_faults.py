@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faults.test_moments import MOMENTS, PLANS, SETTINGS, SIZE, NOT_OURS
+from faults.test_moments import MOMENTS, NOT_OURS, PLANS, SETTINGS, SIZE
 from faults.witness import Command
 
 FINISHED = Path(__file__).parents[1] / "fixtures" / "v1" / "finished"
