@@ -60,9 +60,11 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(manyhands, digits, tmp_path: Path) -> Trained:
     """The result of a training on the digits."""
 
-    def call(words: str, name: str, *more: object, model: str = "mlp", optimizer: str = "momentum") -> dict:
+    def call(
+        words: str, name: str, *more: object, model: str = "mlp", optimizer: str = "momentum", precision: str = "fp32"
+    ) -> dict:
         said = manyhands(
-            "train", model, "--data", "digits", "--plan", f"{words},{SAID}",
+            "train", model, "--data", "digits", "--plan", f"{words},{SAID.replace('fp32', precision)}",
             "--batch-size", 96, "--epochs", 2, "--set", "data.size=1500", "--set", "model.dropout=0",
             "--set", f"optim.name={optimizer}", "--set", "optim.lr=0.05",
             *more, "--out", tmp_path / name, "--json", "-q",
@@ -91,11 +93,12 @@ def losses(folder: Path) -> list[float]:
 def test_a_synchronous_server_trains_as_one_device_does(
     trained: Trained, tmp_path: Path, words: str, optimizer: str
 ) -> None:
+    # In float32 Adam makes of another order of addition as much as 1e-4 on some processors.
     rate = ("--set", "optim.lr=0.01")
-    trained("serial", "alone", *rate, optimizer=optimizer)
-    result = trained(words, "served", *rate, optimizer=optimizer)
-    assert distance(weights(tmp_path / "served"), weights(tmp_path / "alone")) < 1e-5
-    assert losses(tmp_path / "served") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
+    trained("serial", "alone", *rate, optimizer=optimizer, precision="fp64")
+    result = trained(words, "served", *rate, optimizer=optimizer, precision="fp64")
+    assert distance(weights(tmp_path / "served"), weights(tmp_path / "alone")) < 1e-10
+    assert losses(tmp_path / "served") == pytest.approx(losses(tmp_path / "alone"), rel=1e-6)
     assert result["staleness"]["max"] == 0
     assert len(result["peak_memory_mb_of_ranks"]) == result["world"]
 

@@ -64,8 +64,8 @@ def save(
     apart = _each_rank(trainee)
     if not trainee.team.leads:
         return
-    if not folder.is_dir():  # else it would be made again, and hold what nobody can resume from
-        raise StorageError(f"{folder} was removed while the run trained: start it again, with another --out")
+    if not folder.parent.is_dir():  # else it would be made again, and hold what nobody can resume from
+        raise StorageError(f"{folder.parent} was removed while the run trained: start it again, with another --out")
     with folder_aside(path) as aside:
         aside.mkdir()
         files = dict(zip(TENSORS, (weights, {**tensors, **apart}), strict=True)) | ({AVERAGED: mean} if mean else {})
