@@ -93,7 +93,7 @@ def cells() -> Iterator[object]:
         for fault in FAULTS:
             if "another" in fault and plan in ALONE:
                 continue
-            short = (plan, fault) in (("data:2", "kill -9 of the launcher"), ("server:2+1", "Ctrl-C"))
+            short = (plan, fault) == ("server:2+1", "Ctrl-C")
             yield pytest.param(plan, fault, marks=() if short else pytest.mark.long)
 
 
