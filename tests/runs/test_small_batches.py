@@ -32,7 +32,7 @@ def test_small_batches(manyhands: Any, tmp_path: Path, plan: str, batch: int) ->
     said = trained(manyhands, plan, batch, tmp_path / "run")
     if said.code:
         assert said.code == 2, said.err
-        assert "samples" in said.error
+        assert f"batch of {batch}" in said.error or f"cuts {batch} samples" in said.error
         assert not (tmp_path / "run").exists()
         print(f"{plan}, batch {batch}: {said.error}")
         return
@@ -40,6 +40,6 @@ def test_small_batches(manyhands: Any, tmp_path: Path, plan: str, batch: int) ->
         assert trained(manyhands, "serial", batch, tmp_path / "one").code == 0
         runs = [store.load(tmp_path / name) for name in ("run", "one")]
         losses = [[each["loss"] for each in run.metrics() if "loss" in each] for run in runs]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6 if "server" in plan else 1e-9)  # a worker tells float32
         many, one = (checkpoint.load_model(checkpoint.listing(run.checkpoints)[-1]) for run in runs)
         assert all((many[name] - one[name]).abs().max() < 1e-9 for name in one)
