@@ -142,9 +142,8 @@ def _position(state: dict[str, Any]) -> Position:
     counts = (position.step, position.epoch, position.batch, position.bad_epochs)
     values = [position.best_accuracy, position.last_loss, *position.seconds.values()]
     values += [each for each in (position.val_loss, position.val_accuracy, position.averaged_val_accuracy) if each]
-    if not all(type(each) is int and each >= 0 for each in counts) or not all(
-        type(each) in (int, float) for each in values
-    ):
+    whole = all(type(each) is int and each >= 0 for each in counts)
+    if not whole or not all(type(each) in (int, float) for each in values):
         raise TypeError("numbers of another kind")
     return position
 

@@ -42,26 +42,25 @@ def outcome(run: store.Run) -> Iterator[None]:
         _mark(run, "interrupted", "interrupted", 130)
         raise
     except Exception as error:
-        told = _scarce(error) or _unforeseen(run, error)
+        first = (str(error).strip().splitlines() or [""])[0]
+        told = _scarce(first) or _unforeseen(run, f"{type(error).__name__}: {first}")
         _mark(run, "failed", str(told), 1)
         raise told from error
 
 
-def _scarce(error: Exception) -> RunError | None:
+def _scarce(first: str) -> RunError | None:
     """The machine's own limits, in whatever kind of error Python, torch and the system's loader tell them."""
-    first = (str(error).strip().splitlines() or [""])[0]
     for words, repair in SCARCE.items():
         if words in first:
             return RunError(f"{first}: {repair}")
     return None
 
 
-def _unforeseen(run: store.Run, error: Exception) -> RunError:
-    """With its traceback in the run's log."""
+def _unforeseen(run: store.Run, about: str) -> RunError:
+    """The error that is being handled, with its traceback in the run's log."""
     with suppress(OSError), (run.folder / "log.txt").open("a") as log:
         traceback.print_exc(file=log)
-    first = (str(error).strip().splitlines() or [""])[0]
-    return RunError(f"{type(error).__name__}: {first}; the traceback is in {run.folder / 'log.txt'}")
+    return RunError(f"{about}; the traceback is in {run.folder / 'log.txt'}")
 
 
 def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
