@@ -14,6 +14,7 @@ from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.engine import checkpoint
+from manyhands.runs import guard
 from numerics.random_constructs import CONSTRUCTS
 from numerics.random_models import KINDS, NOT_DRAWN, build
 from rank_pool import Pool
@@ -135,6 +136,31 @@ def test_the_figures_are_those_of_the_saved_weights(
         answers = model.eval()(Normalize(dataset.schema, contiguous=True)(rows))
     assert said.json["test_accuracy"] == (answers.argmax(1) == labels).sum().item() / len(labels)
     assert said.json["test_loss"] == pytest.approx(functional.cross_entropy(answers, labels).item(), rel=1e-6)
+
+
+def test_a_statistic_of_no_samples_is_refused(pools: Any, tmp_path: Path) -> None:
+    """A running mean of the model's own, on a rank that has no samples where it is taken: not a number."""
+    reason = came_of(pools("gloo"), "pipeline:2", "model_1087", names(1087), tmp_path)
+    assert reason is not None
+    assert "the output differs from that of the whole model" in reason
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"),
+    [
+        ([1.0, NAN], [1.0, 2.0], INF),
+        ([1.0, 2.0], [1.0, NAN], INF),
+        ([1.0, INF], [1.0, 2.0], INF),
+        ([1.0, NAN, INF], [1.0, NAN, INF], 0.0),
+        ([1.5, NAN, INF], [1.0, NAN, INF], 0.5),
+        ([1.5, -4.0], [1.0, -4.0], 0.125),
+    ],
+)
+def test_what_is_no_number_is_far_from_every_number(one: list[float], other: list[float], far: float) -> None:
+    assert guard._distance(torch.tensor(one), torch.tensor(other), 0.0) == far
 
 
 @pytest.mark.parametrize("wrong", ["cumsum", "roll"])

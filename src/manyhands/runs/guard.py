@@ -11,6 +11,7 @@ remembered by model, source, plan and versions. It is a net under what nobody th
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ class Seen:
     @property
     def finite(self) -> bool:
         tensors = [self.scores, *(each for each in self.gradients.values() if each is not None)]
-        return all(bool(each.isfinite().all()) for each in tensors)
+        return math.isfinite(self.loss) and all(bool(each.isfinite().all()) for each in tensors)
 
 
 def guard(config: Config, plan: Plan, dataset: Dataset, team: Team) -> None:
@@ -138,15 +139,18 @@ def _differs(parts: Seen, whole: Seen, limit: float) -> str | None:
     if (far := _distance(parts.scores, whole.scores, 0.0)) > limit:
         worst = _worst(parts, whole, limit, largest)
         about = f" (the gradient of {worst} does too)" if worst else ""
-        return f"the output differs{about} by {far:.1e}"
+        return f"the output differs{about}{_by(far)}"
     if (worst := _worst(parts, whole, limit, largest)) is not None:
         return f"the gradient of {worst} differs"
     for name, buffer in whole.buffers.items():
         if buffer.is_floating_point() and (far := _distance(parts.buffers[name], buffer, FLOOR)) > limit:
-            return f"buffer {name} differs by {far:.1e}"
-    if abs(parts.loss - whole.loss) > limit * max(abs(whole.loss), 1.0):
-        return f"the loss differs by {abs(parts.loss - whole.loss):.1e}"
-    return None
+            return f"buffer {name} differs{_by(far)}"
+    far = abs(parts.loss - whole.loss)
+    return None if far <= limit * max(abs(whole.loss), 1.0) else f"the loss differs{_by(far)}"
+
+
+def _by(far: float) -> str:
+    return f" by {far:.1e}" if math.isfinite(far) else ""
 
 
 def _worst(parts: Seen, whole: Seen, limit: float, largest: float) -> str | None:
@@ -164,9 +168,9 @@ def _strays(parts: Seen, whole: Seen, whole64: Seen) -> str | None:
     """Whether all gradients together are much further from exact ones than rounding makes the whole model's."""
     usual = _apart(whole, whole64)
     far = _apart(parts, whole)
-    if far > max(ROUNDING * usual, LEAST):
-        return f"in its own precision the gradient differs by {far:.1e} (rounding alone: {usual:.1e})"
-    return None
+    if far <= max(ROUNDING * usual, LEAST):
+        return None
+    return f"in its own precision the gradient differs{_by(far)} (rounding alone: {usual:.1e})"
 
 
 def _apart(one: Seen, other: Seen) -> float:
@@ -180,12 +184,15 @@ def _apart(one: Seen, other: Seen) -> float:
 
 
 def _distance(one: Tensor, other: Tensor, floor: float) -> float:
+    """Relative to the other's largest number; infinite where only one of them has a number."""
     if one.shape != other.shape:
-        return float("inf")
+        return math.inf
     if not one.numel():
         return 0.0
-    far = float((one.double() - other.double()).abs().max())
-    return far / max(float(other.double().abs().max()), floor, 1e-30) if far else 0.0
+    one, other = one.double(), other.double()
+    alike = (one == other) | (one.isnan() & other.isnan())
+    far = float(torch.where(alike, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf).max())
+    return far / max(float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()), floor, 1e-30) if far else 0.0
 
 
 def _seen(
