@@ -1,5 +1,6 @@
 """Ranks under mpirun; that they keep the contract is in test_contract.py."""
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from manyhands.comm import mpirun as mpirun_launcher
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install mpi4py mpich")
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -27,6 +30,21 @@ def test_a_rank_that_fails_ends_the_others() -> None:
     done = mpirun(2, "-c", code)
     assert done.returncode != 0
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_memory_of_ranks_that_were_killed_is_found() -> None:
+    """A rank that is killed between making its shared memory and taking the name away leaves it, mapped by nobody."""
+    kept, left = (Path(f"{mpirun_launcher.SHARED}test_{os.getpid()}_{number}") for number in range(2))
+    try:
+        for each in (kept, left):
+            each.write_bytes(bytes(4096))
+        with kept.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+            found = mpirun_launcher.abandoned_memory()
+        assert left in found
+        assert kept not in found
+    finally:
+        for each in (kept, left):
+            each.unlink(missing_ok=True)
 
 
 ALONE = """

@@ -68,6 +68,7 @@ def _once(command: Sequence[str], world: int, settings: Mapping[str, str], limit
     with TemporaryFolder() as folder:
         notes, said = Path(folder), Path(folder) / "output"
         told = {**(speaking(folder) if script else {NOTES: folder}), **loopback.environment(folder)}
+        _forget_abandoned()
         with said.open("wb", buffering=0) as output:
             # Without standard input: mpirun would read what is meant for the shell.
             child = subprocess.Popen(
@@ -133,6 +134,41 @@ def _end(child: "subprocess.Popen[bytes]", notes: Path) -> None:
                 child.wait(PATIENCE)
     for each in memory:
         each.unlink(missing_ok=True)
+    _forget_abandoned()
+
+
+def _forget_abandoned() -> None:
+    """Take away what killed ranks left: before ranks start, of a launcher that was killed too, and after they ended."""
+    for each in abandoned_memory():
+        each.unlink(missing_ok=True)
+
+
+def abandoned_memory() -> list[Path]:
+    """MPICH's shared memory of this user that no process has mapped: its ranks were killed before they could unlink it.
+
+    Looked for twice: between creating and mapping it a rank of another program has not mapped it either.
+    """
+    found = _unmapped()
+    if found:
+        time.sleep(LOOK)
+        found &= _unmapped()
+    return sorted(found)
+
+
+def _unmapped() -> set[Path]:
+    folder, prefix = os.path.split(SHARED)
+    mine = {each for each in Path(folder).glob(f"{prefix}*") if _is_mine(each)}
+    if mine:
+        for process in Path("/proc").glob("[0-9]*"):
+            mine.difference_update(memory_of(process.name))
+    return mine
+
+
+def _is_mine(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.getuid()
+    except OSError:  # gone meanwhile
+        return False
 
 
 def memory_of(process: str) -> list[Path]:
