@@ -18,7 +18,7 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.plan.words import parse
 from manyhands.runs.cluster.accuracy import check, learner_of
-from manyhands.runs.cluster.pace import pace_of
+from manyhands.runs.cluster.pace import Wanted, described_pace
 from manyhands.runs.config import Config, with_values
 from manyhands.simulate.crew import Crew
 
@@ -76,7 +76,7 @@ def alone(config: Config, dataset: Dataset) -> float:
 
 def virtual(words: str, config: Config, dataset: Dataset) -> float:
     plan = check(parse(words), config, MACHINE, 1.0)
-    plan, pace = pace_of(config, plan, MACHINE, [config.train.batch_size // WORKERS])
+    plan, pace = described_pace(Wanted(config, plan, [config.train.batch_size // WORKERS]), MACHINE)
     learner = learner_of(config, plan, dataset)
     parts = learner.begin(0, 0)
     begun = time.perf_counter()

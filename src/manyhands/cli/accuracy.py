@@ -23,11 +23,10 @@ def show_accuracy(config: Config, plan: str, machine: str, target: float | None)
     """Train on virtual workers, and tell accuracy and loss against virtual seconds."""
     chosen = parse(plan)
     from manyhands.runs.cluster.accuracy import train  # torch comes in here
+    from manyhands.runs.measured_pace import pace_of
 
-    result = {
-        "model": config.model.name,
-        **train(config, chosen, machine, TARGET if target is None else target).to_json(),
-    }
+    wanted = TARGET if target is None else target
+    result = {"model": config.model.name, **train(config, chosen, machine, wanted, pace_of).to_json()}
     if output.wants_json():
         output.emit(result)
         return

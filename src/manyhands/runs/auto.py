@@ -11,6 +11,7 @@ from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import store
+from manyhands.runs.complete import completed
 from manyhands.runs.config import Config
 from manyhands.runs.outcome import kept_if_begun
 
@@ -40,7 +41,9 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
     config, picked = runs.with_batch(runs.located(config), plan)
     answer = find(plan, config, machine)
     say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
-    run = runs.begin(config, answer.best.plan, out, command, machine).update(search=answer.to_json())
+    run = runs.begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
+        search=answer.to_json()
+    )
     run = runs.tell_batch(run, picked)
     if (predicted := timeline_of(plan, config, machine)).exists():
         shutil.copyfile(predicted, run.folder / PREDICTED)

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from manyhands.engine.evaluate import Score
 from manyhands.files import storage_errors
 from manyhands.runs import store, tensorboard
 from manyhands.runs.config import Config
@@ -31,10 +30,10 @@ class Metrics:
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
             self.flush()
 
-    def tested(self, step: int, score: Score) -> None:
+    def tested(self, step: int, loss: float, accuracy: float) -> None:
         """The score of the test part, which is part of the result and for TensorBoard alone a metric."""
         if self.events:
-            self.events.record({"step": step, "test_loss": score.loss, "test_accuracy": score.accuracy})
+            self.events.record({"step": step, "test_loss": loss, "test_accuracy": accuracy})
 
     def flush(self) -> None:
         with storage_errors(self.path):

@@ -27,6 +27,7 @@ from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import Bar, bar, logged_to, looking, say
 from manyhands.runs import store
 from manyhands.runs.changed import SOURCE, check_code, source_hash
+from manyhands.runs.complete import completed
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
@@ -42,11 +43,6 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machi
         raise ConfigError("train.batch_size=auto is for one training, by `manyhands train`: give a number")
     machine = machine or detect()
     plan = settle_early(plan, config, machine, place())
-    if plan.cuts_layers:
-        from manyhands.runs.cutting import settle_cut  # torch is for those plans alone here
-
-        here = place()
-        plan = settle_cut(plan, config, one_host=here is None or here.local_world == here.world)
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = store.new_folder(out, label)
@@ -200,7 +196,7 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
         say(f"loader.workers={config.loader.workers} is not used by plan {plan.name}: say feed=loader to have a loader")
     config, picked = with_batch(config, plan)
     if here is None or not plan.has_ranks:
-        run = tell_batch(begin(config, plan, out, command), picked)
+        run = tell_batch(begin(config, completed(plan, config), out, command), picked)
         with kept_if_begun(run, existed):
             return execute(run)
     machine, again = detect(), here.restarts > 0
@@ -208,7 +204,7 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
     def begun() -> store.Run:
         if again and out is not None and (out / "run.json").exists():
             return store.load(out)
-        return begin(config, plan, out, command, machine)
+        return begin(config, completed(plan, config, machine), out, command, machine)
 
     return _join(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
 

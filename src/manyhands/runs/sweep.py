@@ -19,6 +19,7 @@ from manyhands.plan.plan import Plan
 from manyhands.progress import Bar, bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import store
+from manyhands.runs.complete import completed
 from manyhands.runs.config import Config
 from manyhands.runs.virtual import Virtual
 
@@ -57,7 +58,7 @@ class Sweep:
         shutil.rmtree(folder, ignore_errors=True)
         say(f"{self.done} of {self.total}: {case.label}, repeat {repeat + 1}")
         config = replace(case.config, train=replace(case.config.train, seed=case.config.train.seed + repeat))
-        run = runs.begin(config, case.plan, folder).update(case=case.label, repeat=repeat)
+        run = runs.begin(config, completed(case.plan, config), folder).update(case=case.label, repeat=repeat)
         try:
             with _part(self.shown, case.label) as part, runs.watched(folder, part):
                 code, errors = in_fresh_process("manyhands.runs.worker", str(folder))

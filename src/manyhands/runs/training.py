@@ -148,7 +148,7 @@ def _train(
         with clock.phase("eval", "test"), bar("testing", models * len(dataset.test)) as shown:
             score = evaluate(job.trainee, job.test, shown.advance)
             averaged = mean.score(job.test, shown.advance) if mean else None
-        metrics.tested(outcome.steps, score)
+        metrics.tested(outcome.steps, score.loss, score.accuracy)
     told = team.gathered((peak_memory_mb(clock.device), job.trainee.exchange.staleness()))
     peaks = [peak for peak, _ in told]
     if not team.leads:

@@ -1,6 +1,6 @@
 """Accuracy: how fast and how accurate workers would be that are not at hand; trained for real, on a virtual clock."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from manyhands.plan.plan import Plan
 from manyhands.progress import bar
 from manyhands.runs.cluster.apart import Gossip, Local
 from manyhands.runs.cluster.learner import Learner
-from manyhands.runs.cluster.pace import own_options, pace_of
+from manyhands.runs.cluster.pace import Wanted, own_options
 from manyhands.runs.cluster.together import Free, Together
 from manyhands.runs.config import Config
 from manyhands.runs.job import assemble
@@ -36,6 +36,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 WITHOUT = ("patience", "ema", "swa", "batch_auto")  # keys of train that it has no use for
 GIGA = 1e9
+PaceOf = Callable[[Wanted, str], tuple[Plan, Pace]]
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,13 @@ def check(plan: Plan, config: Config, machine: str, target: float) -> Plan:
     return bound.with_defaults(staleness=STALENESS) if bound.consistency == "stale" else bound
 
 
-def train(config: Config, plan: Plan, machine: str, target: float) -> Outcome:
-    """Train on a machine's virtual workers, from first to last epoch."""
+def train(config: Config, plan: Plan, machine: str, target: float, pace_of: PaceOf) -> Outcome:
+    """Train on a machine's virtual workers, from first to last epoch; `pace_of` tells how fast they are."""
     plan = check(plan, config, machine, target)
     dataset = load(config.data.name, config.data)
     check_sizes(config, dataset)
-    plan, pace = pace_of(config, plan, machine, list(_sizes(config, len(dataset.train), plan.axes[0].degree)))
+    sizes = [size for size in _sizes(config, len(dataset.train), plan.axes[0].degree) if size]
+    plan, pace = pace_of(Wanted(config, plan, sizes), machine)
     return follow(learner_of(config, plan, dataset), plan, pace, machine, target)
 
 
