@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench import Result, heading, output_of, ratio, spread
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 WORKERS, STALENESS, GOAL = 4, 4, 0.98
 FAULTS = ("slow_rank=1:3x", "slow_steps=0.1:10x")
@@ -43,7 +43,9 @@ def train(model: str, data: str, plan: str, fault: str, *arguments: object) -> R
         command = (sys.executable, "-m", "manyhands", "train", model, "--data", data, "--plan", f"{plan},{REST}")
         result = output_of((*command, "--set", f"fault.{fault}", *arguments, "--out", out, "--json", "--quiet"))
         reached = [
-            float(each["train_seconds"]) for each in store.load(out).metrics() if each.get("val_accuracy", 0.0) >= GOAL
+            float(each["train_seconds"])
+            for each in run_folder.load(out).metrics()
+            if each.get("val_accuracy", 0.0) >= GOAL
         ]
     return {**result, "seconds_to_goal": reached[0] if reached else None}
 

@@ -36,7 +36,7 @@ TORCH_FREE = [
     "manyhands.plan",
     "manyhands.graph",
     "manyhands.simulate",
-    "manyhands.runs.store",
+    "manyhands.runs.run_folder",
     "manyhands.report",
     "manyhands.cli.main",
     "manyhands.machine",
@@ -52,7 +52,7 @@ def room_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """The names below `manyhands` that a file imports, e.g. "runs.store"."""
+    """The names below `manyhands` that a file imports, e.g. "runs.run_folder"."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "manyhands":
             for alias in node.names:

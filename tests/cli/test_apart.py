@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 REST = "precision=fp32,layout=contiguous,compile=off"
 ORDER = ("train", "mlp", "--data", "synthetic:1x8x8,3", "--batch-size", 20, "--epochs", 2)
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 def curve(folder: Path) -> list[tuple[int, float]]:
-    return [(each["step"], each["loss"]) for each in store.load(folder).metrics() if "loss" in each]
+    return [(each["step"], each["loss"]) for each in run_folder.load(folder).metrics() if "loss" in each]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_trains(manyhands, tmp_path: Path, words: str, setting: str, backend: st
     plan = ("--plan", f"{words},backend={backend},{REST}", "--set", setting)
     said = manyhands(*ORDER, *SMALL, *plan, "--out", tmp_path / "run", "--json", "-q")
     assert said.code == 0, said.err
-    result, run = said.json, store.load(tmp_path / "run")
+    result, run = said.json, run_folder.load(tmp_path / "run")
     assert result["world"] == int(words.split(":")[1][0])
     assert [step for step, _ in curve(tmp_path / "run")] == STEPS
     assert curve(tmp_path / "run")[-1][1] == result["final_loss"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 MINE = """
 from torch import nn
@@ -35,7 +35,7 @@ def test_code_that_a_model_imports(manyhands: Any, mine: Path, tmp_path: Path) -
     run = tmp_path / "run"
     limits = ("--set", "data.size=60", "--set", "data.test_size=20")
     assert train(manyhands, f"{mine}:build", "digits", run, *limits).code == 0
-    store.load(run).update(status="interrupted")
+    run_folder.load(run).update(status="interrupted")
     image = tmp_path / "file.csv"
     mine.with_name("helper.py").write_text("from torch.nn import Tanh as activation\n")
     for command in (
@@ -56,7 +56,7 @@ def test_data_that_go_on_otherwise(manyhands: Any, tmp_path: Path) -> None:
     table.write_text(TABLE)
     said = train(manyhands, "mlp", table, run, "--set", "data.target=kind")
     assert said.code == 0, said.err
-    store.load(run).update(status="interrupted")
+    run_folder.load(run).update(status="interrupted")
     times = table.stat()
     table.write_text(TABLE.replace("0,0,y", "0,0,x", 1))  # one label: as many bytes
     os.utime(table, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -68,10 +68,10 @@ def test_data_that_go_on_otherwise(manyhands: Any, tmp_path: Path) -> None:
 def test_runs_of_before_say_what_is_not_checked(manyhands: Any, mine: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert train(manyhands, f"{mine}:build", "digits", run, "--set", "data.size=60").code == 0
-    record = dict(store.load(run).record)
+    record = dict(run_folder.load(run).record)
     for key in ("source_sha256", "data_sha256"):
         del record[key]
-    store.Run(run, record).update(status="interrupted")
+    run_folder.Run(run, record).update(status="interrupted")
     said = manyhands("train", "--resume", run, "--json")
     assert said.code == 0, said.err
     assert said.err.count("was not checked") == 2

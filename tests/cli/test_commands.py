@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.timeline import Timeline
 
 Manyhands = Callable[..., "object"]
@@ -41,7 +41,7 @@ def test_train(trained, tmp_path: Path) -> None:
     assert 0.5 * result["seconds"]["total"] < phases < result["seconds"]["total"]
     assert 0 <= result["test_accuracy"] <= 1
     assert result["world"] == 1
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     assert run.status == "finished"
     assert run.record["ranks"][0]["rank"] == 0
     assert {"config", "plan", "machine", "versions", "layers", "samples"} <= run.record.keys()
@@ -151,7 +151,7 @@ def test_compare(manyhands, shared_home, monkeypatch, tmp_path: Path) -> None:
     assert rows[0]["speedup"] == 1
     assert all(row["n"] == 2 and row["failed"] is None and row["samples_per_s"]["mean"] > 0 for row in rows)
     # Like for like: repeat r has the same seed under every plan, and repeats are interleaved.
-    runs = store.find(tmp_path / "c")
+    runs = run_folder.find(tmp_path / "c")
     assert [run.record["config"]["train"]["seed"] for run in runs] == [0, 0, 1, 1]
     assert [run.plan.split(",")[0] for run in runs] == ["plain", "serial", "plain", "serial"]
 
@@ -260,7 +260,7 @@ def test_an_error_inside_a_model_is_one_line(manyhands, tmp_path: Path) -> None:
     assert said.code == 1
     assert "KeyError: 'not today'; the traceback is in" in said.error
     assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
-    assert store.load(tmp_path / "run").status == "failed"
+    assert run_folder.load(tmp_path / "run").status == "failed"
 
 
 def test_the_users_own_model(manyhands, tmp_path: Path) -> None:

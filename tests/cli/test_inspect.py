@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 Manyhands = Callable[..., Any]
 BLOCKS = set("▁▂▃▄▅▆▇█")
@@ -19,7 +19,7 @@ LAYERS = [
 ]
 
 
-def make(folder: Path, speed: float | None = 1000.0, accuracy: float = 0.98, **changes: Any) -> store.Run:
+def make(folder: Path, speed: float | None = 1000.0, accuracy: float = 0.98, **changes: Any) -> run_folder.Run:
     """A run as a training leaves it; without a speed it failed before its first step."""
     folder.mkdir(parents=True)
     order = {
@@ -29,7 +29,7 @@ def make(folder: Path, speed: float | None = 1000.0, accuracy: float = 0.98, **c
         "parameters": 110,
         "layers": LAYERS if speed else [],
     }
-    run = store.create(folder, {**order, **changes})
+    run = run_folder.create(folder, {**order, **changes})
     if speed is None:
         return run.update(status="failed", error="out of memory")
     lines: list[dict[str, Any]] = [{"step": n, "loss": 8.0 - n, "lr": 0.01, "ms": 3.0 + n} for n in range(1, 8)]

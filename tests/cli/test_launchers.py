@@ -10,7 +10,7 @@ import pytest
 
 from conftest import mpirun_command
 from manyhands.plan.words import parse
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
 from manyhands.runs.run import begin
 
@@ -53,7 +53,7 @@ def test_joins(manyhands, tmp_path: Path, launcher: str, backend: str) -> None:
     joined = by(launcher, *ORDER, "--plan", plan, "--out", tmp_path / "joined", "--json", "-q")
     assert joined.returncode == 0, joined.stderr
     result = json.loads(joined.stdout)  # one object, of one rank
-    run = store.load(tmp_path / "joined")
+    run = run_folder.load(tmp_path / "joined")
     assert run.status == "finished"
     assert [rank["rank"] for rank in run.record["ranks"]] == [0, 1]
     assert len({rank["pid"] for rank in run.record["ranks"]}) == 2

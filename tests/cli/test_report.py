@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
-MakeRun = Callable[..., store.Run]
+MakeRun = Callable[..., run_folder.Run]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def runs(tmp_path: Path) -> Path:
     for name, speed in (("a", 1000.0), ("b", None)):
         folder = parent / name
         folder.mkdir(parents=True)
-        run = store.create(
+        run = run_folder.create(
             folder, {"plan_words": name, "config": {"model": {"name": "mlp"}, "data": {"name": "digits"}}}
         )
         (folder / "metrics.jsonl").write_text(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 SERIAL = "serial,precision=fp32,layout=contiguous,compile=off"
 
@@ -42,4 +42,4 @@ def test_an_interruption_is_told_and_marked(tmp_path: Path, how: signal.Signals)
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
-    assert store.load(folder).status == "interrupted"
+    assert run_folder.load(folder).status == "interrupted"

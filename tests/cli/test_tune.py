@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.tune import batch_size
 
 BOUND = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off,threads=1"
@@ -118,7 +118,7 @@ def test_train_with_the_batch_that_pays(manyhands: Any, tmp_path: Path) -> None:
         "--epochs", 1, "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert said.code == 0, said.err
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     size = run.record["config"]["train"]["batch_size"]
     assert size in (32, 64)  # with 128 an epoch of 570 samples would have 5 steps
     assert run.record["config"]["train"]["batch_auto"] is False
@@ -137,7 +137,7 @@ def test_train_with_an_eye_on_the_noise(manyhands: Any, tmp_path: Path, setting:
         *NARROW, "--set", "data.size=1440", "--epochs", 2, "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert said.code == 0, said.err
-    records = [each for each in store.load(tmp_path / "run").metrics() if "loss" in each]
+    records = [each for each in run_folder.load(tmp_path / "run").metrics() if "loss" in each]
     measured = [each["step"] for each in records if "noise_scale" in each]
     assert len(records) == 44
     assert set(measured) <= {step for step in range(1, 45) if (step - 1) % every == 0}
@@ -149,7 +149,7 @@ def test_nothing_is_measured_unless_asked(manyhands: Any, tmp_path: Path) -> Non
     said = manyhands("train", "mlp", "--plan", BOUND, *SMALL, "--batch-size", 64, "--epochs", 1,
                      "--set", "train.accumulate=2", "--out", tmp_path / "run", "--json")  # fmt: skip
     assert said.json["critical_batch"] is None
-    assert not any("noise_scale" in each for each in store.load(tmp_path / "run").metrics())
+    assert not any("noise_scale" in each for each in run_folder.load(tmp_path / "run").metrics())
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from manyhands.engine.checkpoint import best_of, is_whole, listing, newest_whole
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "v1" / "finished"
 TRAIN = ("train", "mlp", "--data", "synthetic:1x6x6,4", "--batch-size", 16, "--set", "data.size=100", "--epochs", 3)
 
 
 @pytest.fixture
-def run(manyhands, tmp_path: Path) -> store.Run:
+def run(manyhands, tmp_path: Path) -> run_folder.Run:
     said = manyhands(*TRAIN, "--plan", "serial,precision=fp32", "--set", "checkpoint.keep=9", "--out", tmp_path / "run")
     assert said.code == 0, said.err
-    return store.load(tmp_path / "run")
+    return run_folder.load(tmp_path / "run")
 
 
 def edit(path: Path, **changes: object) -> None:
@@ -26,7 +26,7 @@ def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(state))
 
 
-def test_an_edited_position_is_not_whole(run: store.Run) -> None:
+def test_an_edited_position_is_not_whole(run: run_folder.Run) -> None:
     newest = listing(run.checkpoints)[-1]
     assert is_whole(newest)
     edit(newest / "state.json", epoch=1)
@@ -39,7 +39,7 @@ def test_those_of_before_have_no_checksum_of_their_own() -> None:
     assert best_of(FIXTURE / "checkpoints") is not None
 
 
-def test_the_best_is_what_its_own_state_says(run: store.Run) -> None:
+def test_the_best_is_what_its_own_state_says(run: run_folder.Run) -> None:
     """A kill between a checkpoint and the file `best` leaves the file behind."""
     best = best_of(run.checkpoints)
     assert best is not None
@@ -56,7 +56,7 @@ def test_the_best_of_before_is_one_of_the_checkpoints(tmp_path: Path, name: str)
     assert best_of(folder) is None
 
 
-def test_a_metrics_line_without_a_step_does_not_end_a_resume(manyhands, run: store.Run) -> None:
+def test_a_metrics_line_without_a_step_does_not_end_a_resume(manyhands, run: run_folder.Run) -> None:
     with (run.folder / "metrics.jsonl").open("a") as file:
         file.write('{"note": "mine"}\n{"step": "seven"}\n')
     run.update(status="interrupted", result=None)
@@ -86,7 +86,7 @@ def test_the_result_is_the_best_checkpoint(manyhands, tmp_path: Path) -> None:
     )  # fmt: skip
     assert said.code == 0, said.err
     model, schema = load_run(tmp_path / "run")
-    config = order_of(store.load(tmp_path / "run"))
+    config = order_of(run_folder.load(tmp_path / "run"))
     test = load(config.data.name, config.data).test
     inputs = Normalize(schema, contiguous=True).eval()(torch.from_numpy(test.inputs[test.index]))
     with torch.inference_mode():

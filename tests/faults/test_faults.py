@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 PLAN = "serial,precision=fp32,layout=contiguous,compile=off"
 ARGUMENTS = ("train", "mlp", "--data", "synthetic:1x10x10,4", "--plan", PLAN, "--batch-size", "50", "--epochs", "4")
@@ -26,7 +26,7 @@ def command(*arguments: object) -> list[str]:
 
 def curve(folder: Path) -> list[tuple[int, float]]:
     """Step and loss of every step, or validation."""
-    return [(each["step"], each.get("loss", each.get("val_loss"))) for each in store.load(folder).metrics()]
+    return [(each["step"], each.get("loss", each.get("val_loss"))) for each in run_folder.load(folder).metrics()]
 
 
 def wait_for(condition: Any, seconds: float = 60) -> None:
@@ -54,7 +54,7 @@ def start_and_stop(folder: Path, how: signal.Signals) -> int:
 def test_kill_and_resume_equals_an_undisturbed_run(manyhands, undisturbed, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     assert start_and_stop(folder, signal.SIGKILL) == -signal.SIGKILL
-    assert store.load(folder).status == "running"
+    assert run_folder.load(folder).status == "running"
     said = manyhands("train", "--resume", folder, "--json")
     assert said.code == 0, said.err
     assert "resuming from step-" in said.err
@@ -64,7 +64,7 @@ def test_kill_and_resume_equals_an_undisturbed_run(manyhands, undisturbed, tmp_p
 
 def test_ctrl_c_is_told_apart(tmp_path: Path) -> None:
     assert start_and_stop(tmp_path / "run", signal.SIGINT) == 130
-    assert store.load(tmp_path / "run").status == "interrupted"
+    assert run_folder.load(tmp_path / "run").status == "interrupted"
 
 
 def test_a_corrupt_checkpoint_falls_back_to_the_one_before(manyhands, undisturbed, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_kill_after_the_last_step(manyhands, tmp_path: Path, patience: tuple[s
     said = manyhands(*ARGUMENTS, *EVERY, *patience, "--out", tmp_path / "run", "--json")
     assert said.code == 0, said.err
     before = curve(tmp_path / "run")
-    store.load(tmp_path / "run").update(status="running", result=None)
+    run_folder.load(tmp_path / "run").update(status="running", result=None)
     again = manyhands("train", "--resume", tmp_path / "run", "--json")
     assert again.code == 0, again.err
     same = ("final_loss", "test_accuracy", "test_loss", "val_accuracy", "steps", "stopped_early", "weights")

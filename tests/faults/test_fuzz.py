@@ -18,7 +18,7 @@ from manyhands.errors import ManyhandsError
 from manyhands.machine import described
 from manyhands.plan import words
 from manyhands.report import study
-from manyhands.runs import extract, recipe, store
+from manyhands.runs import export_metrics, metrics_reader, recipe, run_folder
 from manyhands.runs.config import read as read_config
 from manyhands.runs.job import best_checkpoint
 from manyhands.runs.predict import load_run, schema_of
@@ -27,20 +27,20 @@ V1 = Path(__file__).parents[1] / "fixtures" / "v1"
 LAST = "checkpoints/step-00000036"
 
 
-def of_run(name: str, read: Callable[[store.Run], object]) -> tuple[Path, Callable[[Path], object]]:
+def of_run(name: str, read: Callable[[run_folder.Run], object]) -> tuple[Path, Callable[[Path], object]]:
     """A file of a run folder, and what reads it there."""
     source = V1 / "finished"
 
     def look(folder: Path) -> object:
-        return read(store.load(folder))
+        return read(run_folder.load(folder))
 
     return source / name, look
 
 
 READERS: dict[str, tuple[Path, Callable[[Path], object]]] = {
     "run.json": of_run("run.json", lambda run: (run.plan, run.result, list(run.metrics()))),
-    "metrics.jsonl": of_run("metrics.jsonl", lambda run: (list(run.metrics()), store.cut_metrics(run, 3))),
-    "timeline.json": of_run("timeline.json", lambda run: extract.write_trace(run, run.folder / "out")),
+    "metrics.jsonl": of_run("metrics.jsonl", lambda run: (list(run.metrics()), metrics_reader.cut_metrics(run, 3))),
+    "timeline.json": of_run("timeline.json", lambda run: export_metrics.write_trace(run, run.folder / "out")),
     "data.json": of_run("data.json", schema_of),
     f"{LAST}/state.json": of_run(f"{LAST}/state.json", lambda run: (best_checkpoint(run), load_run(run.folder))),
     f"{LAST}/model.safetensors": of_run(f"{LAST}/model.safetensors", lambda run: load_run(run.folder)),

@@ -14,7 +14,7 @@ import pytest
 
 import left_behind
 from conftest import mpirun_command
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 PLAN = "data:2,precision=fp32,layout=contiguous,compile=off"
 ARGUMENTS = ("train", "mlp", "--data", "synthetic:1x10x10,4", "--plan", PLAN, "--batch-size", "50", "--epochs", "4")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 def curve(folder: Path) -> list[tuple[int, float]]:
-    return [(each["step"], each.get("loss", each.get("val_loss"))) for each in store.load(folder).metrics()]
+    return [(each["step"], each.get("loss", each.get("val_loss"))) for each in run_folder.load(folder).metrics()]
 
 
 def wait_for(condition, seconds: float = 90) -> None:
@@ -44,7 +44,7 @@ def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
 
 
 def pids(folder: Path) -> list[int]:
-    return [rank["pid"] for rank in store.load(folder).record["ranks"]]
+    return [rank["pid"] for rank in run_folder.load(folder).record["ranks"]]
 
 
 def shared_names(ranks: list[int]) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_killed_rank_is_named_and_the_run_resumes_to_the_bit(manyhands, tmp_pa
     assert errors.splitlines()[-1] == "error: rank 1 was killed (signal 9)"
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
     assert not left_behind.segments()
-    run = store.load(tmp_path / "killed")
+    run = run_folder.load(tmp_path / "killed")
     assert run.status == "failed"
     run.update(config={**run.record["config"], "train": {**run.record["config"]["train"], "epochs": 4}})
     said = manyhands("train", "--resume", tmp_path / "killed", "--json")
@@ -100,7 +100,7 @@ def test_any_killed_rank_is_named(tmp_path: Path, backend: str, killed: int) -> 
     assert errors.splitlines()[-1] == f"error: rank {killed} was killed (signal 9)"
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
     assert not left_behind.segments()
-    assert store.load(tmp_path / "run").status == "failed"
+    assert run_folder.load(tmp_path / "run").status == "failed"
 
 
 @pytest.mark.long
@@ -161,7 +161,7 @@ def test_the_end_of_the_launcher_is_the_end_of_all(tmp_path: Path, backend: str,
     process.send_signal(how)
     process.communicate(timeout=10)
     wait_for(lambda: not living(started), seconds=5)
-    assert store.load(tmp_path / "run").status == ("interrupted" if how == signal.SIGHUP else "running")
+    assert run_folder.load(tmp_path / "run").status == ("interrupted" if how == signal.SIGHUP else "running")
 
 
 def test_a_run_that_still_trains_is_not_resumed(manyhands, tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_a_run_that_still_trains_is_not_resumed(manyhands, tmp_path: Path) -> No
     assert said.code == 2
     assert said.error.startswith(f"{tmp_path / 'run'} is still being trained (process {process.pid})")
     assert process.poll() is None
-    assert store.load(tmp_path / "run").status == "running"
+    assert run_folder.load(tmp_path / "run").status == "running"
     process.kill()
     process.communicate()
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     run.update(config={**run.record["config"], "train": {**run.record["config"]["train"], "max_steps": 60}})
     again = manyhands("train", "--resume", tmp_path / "run", "--json")
     assert again.code == 0, again.err

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 RECIPE = """
 plan = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
@@ -36,7 +36,7 @@ def command(recipe: Path, out: Path) -> list[str]:
 def learnt(out: Path) -> dict[str, list[object]]:
     """What every cell came to: its losses to the bit, and its accuracy."""
     found = {}
-    for run in store.find(out):
+    for run in run_folder.find(out):
         assert run.status == "finished"
         assert run.result is not None
         curve = [(each["step"], each.get("loss", each.get("val_loss"))) for each in run.metrics()]
@@ -59,7 +59,7 @@ def test_kill_in_the_middle(tmp_path: Path, design: str, rates: str) -> None:
     process = subprocess.Popen(command(recipe, tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while True:  # until one cell has finished and another has done some steps
-        runs = store.find(tmp_path / "cut")
+        runs = run_folder.find(tmp_path / "cut")
         half = [run for run in runs if run.status == "running" and next(run.metrics(), None)]
         if half and any(run.status == "finished" for run in runs):
             break
@@ -73,7 +73,7 @@ def test_kill_in_the_middle(tmp_path: Path, design: str, rates: str) -> None:
     assert not psutil.wait_procs(children, timeout=5)[1], "the training outlives the sweep"
     again = subprocess.run(command(recipe, tmp_path / "cut"), check=True, capture_output=True, text=True)
     assert learnt(tmp_path / "cut") == learnt(tmp_path / "whole")
-    kept = {run.name: run.record["updated"] for run in store.find(tmp_path / "cut") if run.name in done}
+    kept = {run.name: run.record["updated"] for run in run_folder.find(tmp_path / "cut") if run.name in done}
     assert kept == done
     rows = [json.loads(each.stdout)["rows"] for each in (whole, again)]
     assert [(row["label"], row["n"], row["test_accuracy"]) for row in rows[0]] == [

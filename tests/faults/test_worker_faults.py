@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from manyhands.engine import checkpoint
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 ARGUMENTS = (
     "train",
@@ -45,7 +45,7 @@ def start(folder: Path, words: str, *more: str) -> "subprocess.Popen[str]":
 
 
 def pids(folder: Path) -> list[int]:
-    return [rank["pid"] for rank in store.load(folder).record["ranks"]]
+    return [rank["pid"] for rank in run_folder.load(folder).record["ranks"]]
 
 
 def left(parent: int, known: list[int]) -> list[int]:
@@ -63,12 +63,12 @@ def workers(parent: int) -> list[int]:
     return found
 
 
-def ended(process: "subprocess.Popen[str]", folder: Path) -> store.Run:
+def ended(process: "subprocess.Popen[str]", folder: Path) -> run_folder.Run:
     known = pids(folder)
     _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     assert not left(process.pid, known)
-    return store.load(folder)
+    return run_folder.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from manyhands.plan.plan import Axis, Plan
 from manyhands.plan.words import write
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 PLAIN_OPTIONS = {"device": "cpu", "precision": "fp32", "layout": "contiguous", "compile": "off"}
 CASES = [
@@ -31,7 +31,9 @@ def plan_file(folder: Path, world: int) -> Path:
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(store.load(folder).checkpoints / "step-00000012" / "model.safetensors")
+    found: dict[str, torch.Tensor] = load_file(
+        run_folder.load(folder).checkpoints / "step-00000012" / "model.safetensors"
+    )
     return found
 
 
@@ -49,7 +51,7 @@ def test_ranks_give_what_one_device_gives(
         )  # fmt: skip
         assert said.code == 0, said.err
         assert said.json["world"] == ranks
-    one, many = (store.load(tmp_path / f"ranks{ranks}") for ranks in (1, world))
+    one, many = (run_folder.load(tmp_path / f"ranks{ranks}") for ranks in (1, world))
     losses = [[each["loss"] for each in run.metrics() if "loss" in each] for run in (one, many)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     for key in ("val_accuracy", "test_accuracy", "steps"):

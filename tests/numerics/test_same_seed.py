@@ -9,7 +9,7 @@ import pytest
 
 from manyhands.plan.plan import from_table
 from manyhands.plan.words import write
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 PLANS = [
     *("plain", "ddp:2", "serial", "serial,backward=apart", "data:2", "data:2,backend=gloo", "data:2,backend=mpi"),
@@ -34,7 +34,7 @@ def arguments(plan: object, out: Path) -> list[object]:
 
 def came_of(folder: Path) -> tuple[list[float], str, Any]:
     """Losses, the last weights, and the score."""
-    run = store.load(folder)
+    run = run_folder.load(folder)
     last = max(run.checkpoints.glob("step-*"))
     weights = hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()
     result = run.result or {}
@@ -47,7 +47,7 @@ def resumed(manyhands: Any, run: Path, step: Path, out: Path) -> Path:
     for each in (out / "checkpoints").glob("step-*"):
         if each.name > step.name:
             shutil.rmtree(each)
-    store.load(out).update(status="interrupted", result=None)
+    run_folder.load(out).update(status="interrupted", result=None)
     said = manyhands("train", "--resume", out, "--json")
     assert said.code == 0, said.err
     return out
@@ -61,7 +61,7 @@ def test_the_same_training(manyhands: Any, request: Any, tmp_path: Path, plan: s
     assert said.code == 0, said.err
     once = came_of(tmp_path / "a")
     assert len(set(once[0])) == 8
-    write(from_table(store.load(tmp_path / "a").record["plan"], "run.json"), tmp_path / "plan.toml")
+    write(from_table(run_folder.load(tmp_path / "a").record["plan"], "run.json"), tmp_path / "plan.toml")
     said = manyhands(*arguments(tmp_path / "plan.toml", tmp_path / "b"))
     assert said.code == 0, said.err
     assert came_of(tmp_path / "b") == once

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
-MakeRun = Callable[..., store.Run]
+MakeRun = Callable[..., run_folder.Run]
 
 LAYERS = [
     {"name": "conv1", "kind": "Conv2d", "parameters": 320, "forward_ms": 4.0, "backward_ms": 10.0},
@@ -22,10 +22,10 @@ LAYERS = [
 def make_run(tmp_path: Path) -> MakeRun:
     """A function that makes a run folder; `speed=None` makes one that failed."""
 
-    def make(name: str, speed: float | None = 1000.0, accuracy: float = 0.98, **changes: Any) -> store.Run:
+    def make(name: str, speed: float | None = 1000.0, accuracy: float = 0.98, **changes: Any) -> run_folder.Run:
         folder = tmp_path / name
         folder.mkdir()
-        run = store.create(folder, {**_order(), **changes})
+        run = run_folder.create(folder, {**_order(), **changes})
         if speed is None:
             return run.update(status="failed", error=changes.get("error", "out of memory"))
         lines: list[dict[str, Any]] = []

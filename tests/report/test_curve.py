@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manyhands.report.curve import MOST_POINTS, curve_of
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 
 def write(run: Run, records: list[dict[str, Any]]) -> Run:

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 
 from manyhands.report.history import history, losses
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 
-def run_of(folder: Path, *lines: object) -> store.Run:
-    run = store.create(folder, {"plan_words": "serial"})
+def run_of(folder: Path, *lines: object) -> run_folder.Run:
+    run = run_folder.create(folder, {"plan_words": "serial"})
     texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
     (folder / "metrics.jsonl").write_text("\n".join(texts))
     return run
@@ -35,7 +35,7 @@ def test_first_last_and_best(tmp_path: Path) -> None:
 
 
 def test_a_run_without_metrics_has_no_history(tmp_path: Path) -> None:
-    run = store.create(tmp_path, {"plan_words": "serial"})
+    run = run_folder.create(tmp_path, {"plan_words": "serial"})
     assert history(run) == {}
     assert losses(run, 10) == []
 

@@ -10,7 +10,7 @@ import fake_study
 from browser import MakePage, Watched, pages
 from manyhands.report.page import page
 from manyhands.report.report import gather
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 from manyhands.timeline import Event, Timeline
 
 __all__ = ["pages"]  # a fixture

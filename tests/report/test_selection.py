@@ -7,13 +7,13 @@ import pytest
 
 from manyhands.errors import InputError
 from manyhands.report.selection import selected
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 CONFIG_KEYS = ("optim.lr", "optim.name", "train.batch_size", "model.freeze", "log.tensorboard")
 
 
 @pytest.fixture
-def runs(make_run: Callable[..., store.Run]) -> list[store.Run]:
+def runs(make_run: Callable[..., run_folder.Run]) -> list[run_folder.Run]:
     def config(model: str, **sections: Any) -> dict[str, Any]:
         return {"model": {"name": model, "freeze": []}, "data": {"name": "digits"}, **sections}
 
@@ -43,7 +43,7 @@ def runs(make_run: Callable[..., store.Run]) -> list[store.Run]:
     ]
 
 
-def names(runs: list[store.Run], *filters: str, **how: Any) -> str:
+def names(runs: list[run_folder.Run], *filters: str, **how: Any) -> str:
     return " ".join(run.name[0] for run in selected(runs, filters, config_keys=CONFIG_KEYS, **how))
 
 
@@ -87,7 +87,7 @@ def names(runs: list[store.Run], *filters: str, **how: Any) -> str:
     ],
     ids=" ".join,
 )
-def test_filters(runs: list[store.Run], filters: list[str], left: str) -> None:
+def test_filters(runs: list[run_folder.Run], filters: list[str], left: str) -> None:
     assert names(runs, *filters) == left
 
 
@@ -104,7 +104,7 @@ def test_filters(runs: list[store.Run], filters: list[str], left: str) -> None:
         ("optim.lr", "b c a", "c b a"),
     ],
 )
-def test_sorts(runs: list[store.Run], key: str, order: str, other_way: str) -> None:
+def test_sorts(runs: list[run_folder.Run], key: str, order: str, other_way: str) -> None:
     assert names(runs, sort=key) == order
     assert names(runs, sort=key, reverse=True) == other_way
 
@@ -121,7 +121,7 @@ def test_sorts(runs: list[store.Run], key: str, order: str, other_way: str) -> N
         ({"filters": ["status>finished"]}, "status is a text, which goes with = or !="),
     ],
 )
-def test_what_no_run_has_is_refused(runs: list[store.Run], how: dict[str, Any], told: str) -> None:
+def test_what_no_run_has_is_refused(runs: list[run_folder.Run], how: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as error:
         selected(runs, config_keys=CONFIG_KEYS, **how)
     assert told in str(error.value)

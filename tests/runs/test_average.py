@@ -15,7 +15,7 @@ from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine import checkpoint
 from manyhands.errors import ModelError
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.average import mean_of, renew_statistics
 from manyhands.runs.fit import fit
 from manyhands.runs.predict import load_run
@@ -49,7 +49,7 @@ def test_the_last_checkpoints(manyhands: Any, runs: Path, tmp_path: Path) -> Non
     every = [checkpoint.load_model(runs / "a" / "checkpoints" / name) for name in names]
     for name, found in load_file(made).items():
         assert torch.allclose(found, sum(each[name] for each in every) / 3, rtol=1e-6), name
-    result = store.load(runs / "a").result or {}
+    result = run_folder.load(runs / "a").result or {}
     assert said.json["last_test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-9)
     assert [row["weights"] for row in said.json["rows"]] == [f"a/{names[-1]}", "mean of 3"]
     assert said.json["rows"][1]["test_accuracy"] == said.json["test_accuracy"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.compare import by_affinity, cases
 from manyhands.runs.config import Config
 
@@ -32,7 +32,7 @@ def test_a_training_runs_where_it_is_told(manyhands: Any, tmp_path: Path) -> Non
     (row,) = said.json["rows"]
     assert row["plan"] == f"{SERIAL} @ {core}"
     assert row["samples_per_s"]["mean"] > 0
-    (run,) = store.find(tmp_path / "c")
+    (run,) = run_folder.find(tmp_path / "c")
     assert run.record["ranks"][0]["cores"] == [core]
     assert run.record["plan"]["threads"] == 1
 

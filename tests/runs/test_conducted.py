@@ -17,7 +17,7 @@ from manyhands.engine import checkpoint
 from manyhands.plan.plan import from_table
 from manyhands.report import charts, summary
 from manyhands.report.group import group
-from manyhands.runs import conducted, hand, store
+from manyhands.runs import conducted, hand, run_folder
 from manyhands.runs.run import order_of
 
 SAID = "precision=fp32,layout=contiguous,compile=off"
@@ -35,7 +35,7 @@ class Threads:
         self.threads = [threading.Thread(target=self._hand, args=(rank,), daemon=True) for rank in range(world)]
 
     def _hand(self, rank: int) -> None:
-        run = store.load(self.folder)
+        run = run_folder.load(self.folder)
         plan = from_table(run.record["plan"], "run.json")
         do = hand.serve if rank >= plan.axes[0].degree else hand.work
         do(order_of(run), plan, self.port, rank)
@@ -84,7 +84,7 @@ def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 
 def losses(folder: Path) -> list[float]:
-    return [each["loss"] for each in store.load(folder).metrics() if "loss" in each]
+    return [each["loss"] for each in run_folder.load(folder).metrics() if "loss" in each]
 
 
 @pytest.mark.usefixtures("threads")
@@ -134,7 +134,7 @@ def test_no_staleness_is_synchronous_to_the_bit(trained: Trained, tmp_path: Path
 )
 def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
     result = trained(words, "run", "--epochs", 12, "--set", "optim.lr=0.003", optimizer="adam")
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     assert result["test_accuracy"] > 0.7  # by chance it is a tenth
     assert result["steps"] == len(losses(tmp_path / "run")) == run.record["total_steps"]
     assert len(run.record["ranks"]) == result["world"]
@@ -157,7 +157,7 @@ def test_processes_and_their_batch_norms(trained: Trained, tmp_path: Path, words
     running = [each for name, each in weights(tmp_path / "run").items() if "running_mean" in name]
     assert running
     assert all(each.abs().sum() > 0 for each in running)
-    assert len({rank["pid"] for rank in store.load(tmp_path / "run").record["ranks"]}) == result["world"]
+    assert len({rank["pid"] for rank in run_folder.load(tmp_path / "run").record["ranks"]}) == result["world"]
 
 
 @pytest.mark.usefixtures("threads")

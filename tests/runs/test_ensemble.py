@@ -11,7 +11,7 @@ import torch
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.ensemble import voted
 from manyhands.runs.fit import fit
 from manyhands.runs.predict import load_run
@@ -55,7 +55,7 @@ def test_together(manyhands: Any, runs: Path) -> None:
     for row, name, own in zip(said.json["rows"], names, told, strict=True):
         assert Path(row["run"]).name == name
         assert row["test_accuracy"] == pytest.approx((own.argmax(1) == labels).mean())
-        assert row["test_accuracy"] == pytest.approx((store.load(runs / name).result or {})["test_accuracy"])
+        assert row["test_accuracy"] == pytest.approx((run_folder.load(runs / name).result or {})["test_accuracy"])
     assert [row["model"] for row in said.json["rows"]] == ["mlp", "mlp", "convnet"]
     mean = (told.mean(0).argmax(1) == labels).mean()
     counts = np.stack([(told.argmax(2) == label).sum(0) for label in range(10)], axis=1)

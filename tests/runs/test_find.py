@@ -13,7 +13,7 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.split import on
 from manyhands.plan.words import parse
-from manyhands.runs import auto, find, store
+from manyhands.runs import auto, find, run_folder
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
@@ -198,4 +198,4 @@ def test_auto_trains_what_was_found(
     assert run.result["predicted_step_ms"] == 2.5
     assert run.result["seconds"]["search"] >= 12.5
     assert run.result["seconds"]["total"] >= 12.5
-    assert store.load(tmp_path / "run").record["search"]["candidates"][0]["name"] == str(plan)
+    assert run_folder.load(tmp_path / "run").record["search"]["candidates"][0]["name"] == str(plan)

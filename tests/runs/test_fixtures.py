@@ -9,7 +9,7 @@ import pytest
 
 from manyhands.engine.checkpoint import listing, load_model, newest_whole
 from manyhands.plan.words import parse
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 V1 = Path(__file__).parents[1] / "fixtures" / "v1"
 ENDS: dict[str, dict[str, float]] = json.loads((V1 / "undisturbed.json").read_text())
@@ -23,7 +23,7 @@ RESUMED = [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) f
 def test_they_are_listed(manyhands: Any) -> None:
     said = manyhands("runs", V1, "--json")
     assert said.code == 0, said.err
-    found, damaged = store.find_all(V1)
+    found, damaged = run_folder.find_all(V1)
     assert damaged == []
     assert len(found) == len(ENDS) + 5  # the finished one, two of a comparison, two of a study
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 
 @pytest.mark.parametrize("command", [("predict", "x.png"), ("export", "--torch", "model.pt2")], ids=" ".join)
@@ -16,7 +16,7 @@ def test_a_damaged_schema_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
-    store.create(Path("run"), {"plan_words": "serial", "config": {}})
+    run_folder.create(Path("run"), {"plan_words": "serial", "config": {}})
     if content is not None:
         Path("run/data.json").write_text(content)
     name, *rest = command

@@ -9,7 +9,7 @@ import pytest
 
 from manyhands.cli.study import show
 from manyhands.machine.detect import detect
-from manyhands.runs import recipe, store, study, sweep
+from manyhands.runs import recipe, run_folder, study, sweep
 
 Write = Callable[..., Path]
 
@@ -77,7 +77,7 @@ def test_a_study(
     assert min(row["extra"]["slowest time / this"] for row in found["rows"]) == 1
     assert found["used"] == "200 training samples of the source's 1,000"
     assert found["hardware"]["published"] == "a made-up machine"
-    runs = store.find(tmp_path / "s")
+    runs = run_folder.find(tmp_path / "s")
     assert [(run.name, run.record["case"], run.record["repeat"]) for run in runs] == [  # interleaved
         ("0-lr-0.1-r0", "lr 0.1", 0),
         ("1-lr-0.01-r0", "lr 0.01", 0),
@@ -96,7 +96,7 @@ def test_a_study(
     # Once more, and nothing is trained again.
     before = {run.name: run.record["updated"] for run in runs}
     assert manyhands("study", write(), "--out", tmp_path / "s", "--json").json["rows"] == found["rows"]
-    assert {run.name: run.record["updated"] for run in store.find(tmp_path / "s")} == before
+    assert {run.name: run.record["updated"] for run in run_folder.find(tmp_path / "s")} == before
 
 
 def test_another_order_in_the_same_folder(manyhands: Any, write: Write, tmp_path: Path) -> None:
@@ -254,5 +254,5 @@ def test_a_cell_whose_process_cannot_say_so_is_interrupted(
     said = manyhands("study", write(), "--out", tmp_path / "s")
     assert said.code == 130
     assert "the same command with the same --out goes on" in said.err
-    (run,) = store.find(tmp_path / "s")
+    (run,) = run_folder.find(tmp_path / "s")
     assert run.status == "interrupted"

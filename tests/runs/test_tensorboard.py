@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from manyhands.errors import MissingPackage, StorageError
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.fit import fit
 from manyhands.runs.tensorboard import Events
 
@@ -36,11 +36,11 @@ def scalars(events: EventAccumulator, tag: str) -> list[tuple[int, float]]:
     return [(each.step, each.value) for each in events.Scalars(tag)]
 
 
-def told(run: store.Run, key: str) -> list[tuple[int, Any]]:
+def told(run: run_folder.Run, key: str) -> list[tuple[int, Any]]:
     return [(each["step"], pytest.approx(each[key], rel=1e-6)) for each in run.metrics() if key in each]
 
 
-def check_curves(run: store.Run, folder: Path, steps: int) -> None:
+def check_curves(run: run_folder.Run, folder: Path, steps: int) -> None:
     """The events say what metrics.jsonl says, and what the run came to."""
     events = read(folder)
     assert [step for step, _ in scalars(events, "train/loss")] == list(range(1, steps + 1))
@@ -59,7 +59,7 @@ def test_one_process(manyhands: Callable[..., Any], tmp_path: Path) -> None:
     said = manyhands("train", "mlp", *DATA, "--plan", PLAN, "--epochs", 2, "--out", tmp_path / "run", "--tensorboard")
     assert said.code == 0, said.err
     assert f"tensorboard --logdir {tmp_path / 'run' / 'tensorboard'}" in said.out
-    check_curves(store.load(tmp_path / "run"), tmp_path / "run" / "tensorboard", steps=38)
+    check_curves(run_folder.load(tmp_path / "run"), tmp_path / "run" / "tensorboard", steps=38)
 
 
 @pytest.mark.long
@@ -68,7 +68,7 @@ def test_of_several_ranks_the_leader_writes(manyhands: Callable[..., Any], tmp_p
     said = manyhands("train", "mlp", *DATA, "--plan", plan, "--epochs", 1, "--out", tmp_path / "run", "--tensorboard")
     assert said.code == 0, said.err
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
-    check_curves(store.load(tmp_path / "run"), tmp_path / "run" / "tensorboard", steps=19)
+    check_curves(run_folder.load(tmp_path / "run"), tmp_path / "run" / "tensorboard", steps=19)
 
 
 SLOW = """
@@ -86,7 +86,7 @@ class Net(nn.Linear):
 def steps_after_checkpoint(folder: Path) -> int:
     """How many of the steps on disk were done after the first epoch's checkpoint."""
     kept = [int(each.name.split("-")[1]) for each in folder.glob("checkpoints/step-*")]
-    lines = list(store.Run(folder, {}).metrics())
+    lines = list(run_folder.Run(folder, {}).metrics())
     return lines[-1]["step"] - max(kept) if kept and lines else 0
 
 
@@ -109,7 +109,7 @@ def test_a_killed_run_has_told_its_steps_and_resumed_it_tells_each_once(
     said = manyhands("train", "--resume", folder, "-q")
     assert said.code == 0, said.err
     assert len(list(events.iterdir())) == 2
-    check_curves(store.load(folder), events, steps=87)
+    check_curves(run_folder.load(folder), events, steps=87)
 
 
 def test_from_python(tmp_path: Path) -> None:
@@ -159,13 +159,13 @@ def test_a_missing_package_is_told_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     for name in ("old", "begun"):
         Path(name).mkdir()
-        store.create(Path(name), {"plan_words": "serial", "config": {"log": {"tensorboard": name == "begun"}}})
-    before = store.load(Path("begun")).record
+        run_folder.create(Path(name), {"plan_words": "serial", "config": {"log": {"tensorboard": name == "begun"}}})
+    before = run_folder.load(Path("begun")).record
     said = manyhands(*words)
     assert said.code == 2
     assert "package tensorboard: pip install 'manyhands[tensorboard]'" in said.error
     assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
-    assert store.load(Path("begun")).record == before
+    assert run_folder.load(Path("begun")).record == before
 
 
 @pytest.mark.usefixtures("absent")

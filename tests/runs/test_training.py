@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from manyhands.engine import checkpoint
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 Manyhands = Callable[..., Any]
 DATA = ("--data", "synthetic:1x10x10,4", "--batch-size", 50, "--set", "data.size=500", "--epochs", 1, "-q")
@@ -24,7 +24,7 @@ def test_a_model_that_is_too_large_is_blamed_beside_the_batch(manyhands: Manyhan
     hidden = 256 * 10**9
     assert f"out of memory with {100 * hidden + hidden + 4 * hidden + 4:,} parameters at batch 50 (" in said.error
     assert "use a smaller model (model.width, model.depth), a smaller --batch-size, or train.accumulate=2" in said.error
-    assert store.load(tmp_path / "run").status == "failed"
+    assert run_folder.load(tmp_path / "run").status == "failed"
 
 
 def test_a_model_that_cannot_be_counted_is_named(manyhands: Manyhands, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_averaged_weights_are_scored_beside_the_others(
     words = ("--plan", plan, "--set", f"train.{how}", "--set", "checkpoint.every_steps=6", "--set", "checkpoint.keep=9")
     said = manyhands("train", "mlp", *DATA[:-1], *words, "--set", "optim.lr=0.01", "--out", tmp_path / "run", "--json")
     assert said.code == 0, said.err
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     (validation,) = [each for each in run.metrics() if "epoch" in each]
     assert validation["averaged_val_accuracy"] == said.json["averaged_val_accuracy"]
     assert 0 <= said.json["averaged_test_accuracy"] <= 1
@@ -113,7 +113,7 @@ def test_batches_that_grow(manyhands: Manyhands, tmp_path: Path) -> None:
     said = manyhands("train", "mlp", *DATA[:6], *grows, *plan, "--out", tmp_path / "run", "--json", "-q")
     assert said.code == 0, said.err
     assert said.json["steps"] == 15
-    run = store.load(tmp_path / "run")
+    run = run_folder.load(tmp_path / "run")
     assert run.record["total_steps"] == 15
     assert {round(each["lr"], 9) for each in run.metrics() if "lr" in each} == {0.05}  # for the batch it begins with
     assert manyhands("export", run.folder, "--csv", tmp_path / "m.csv").code == 0

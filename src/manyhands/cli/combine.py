@@ -7,7 +7,7 @@ import typer
 
 from manyhands.cli import options, output, outputs
 from manyhands.errors import ConfigError
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 Runs = Annotated[list[Path], typer.Argument(parser=options.run_folder, metavar="RUN…", help=options.RUN_HELP)]
 
@@ -51,7 +51,7 @@ def ensemble(
     """Ask independently trained models together, and score them beside each alone."""
     output.set_output(as_json, quiet)
     for run in runs:
-        store.load(run)
+        run_folder.load(run)
     from manyhands.runs import ensemble as ensembles  # torch comes in here
 
     made = ensembles.ensemble(runs, by)

@@ -9,7 +9,7 @@ from manyhands.cli import options, output
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
-from manyhands.runs import auto, store
+from manyhands.runs import auto, run_folder
 from manyhands.runs import compare as comparison
 from manyhands.runs.early import settle_early
 
@@ -45,7 +45,7 @@ def compare(
     variants = comparison.by_affinity([each.strip() for each in affinity or []])
     for case in comparison.cases(order, plans, variants):  # refuse what cannot run before anything is trained
         settle_early(case.plan, case.config, machine)
-    folder = store.new_folder(out, f"compare-{model.rpartition(':')[2]}")
+    folder = run_folder.new_folder(out, f"compare-{model.rpartition(':')[2]}")
     result = comparison.compare(order, plans, int(repeats), folder, variants)
     if output.wants_json():
         output.emit(result)

@@ -13,7 +13,7 @@ from manyhands.cli.compare import show
 from manyhands.errors import StorageError
 from manyhands.files import make_folder, storage_errors, write_bytes, write_text
 from manyhands.plan.words import parse
-from manyhands.runs import auto, store
+from manyhands.runs import auto, run_folder
 from manyhands.runs import compare as comparison
 
 MODEL, DATA, EPOCHS, SIZE = "convnet", "digits", "2", 20_000
@@ -41,7 +41,9 @@ def demo(
     from manyhands.report.group import Group
     from manyhands.report.report import of_groups
 
-    groups = [Group(row["plan"], tuple(store.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]]
+    groups = [
+        Group(row["plan"], tuple(run_folder.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]
+    ]
     report = of_groups(groups, _command(settings))
     verdict = report.finding
     html, picture = out / "index.html", out / "demo.png"

@@ -8,7 +8,7 @@ import typer
 
 from manyhands.cli import options, output, outputs
 from manyhands.errors import InputError
-from manyhands.runs import extract, store, tensorboard
+from manyhands.runs import export_metrics, run_folder, tensorboard
 
 
 def predict(
@@ -21,7 +21,7 @@ def predict(
 ) -> None:
     """Say the class of new files, and how sure the model is."""
     output.set_output(as_json, quiet)
-    store.load(run)
+    run_folder.load(run)
     from manyhands.runs import predict as predicting  # torch comes in here
 
     found = predicting.predict(run, files, averaged, changed_code=changed_code)
@@ -69,7 +69,7 @@ def export(
         )
     if averaged and not (onnx or program):
         raise InputError("--averaged is for the model: say --onnx FILE or --torch FILE, or leave it out")
-    found = store.load(run)
+    found = run_folder.load(run)
     files = {f"--{form}": path for form, path in paths.items() if form != "tensorboard"}
     outputs.check(files, outputs.inputs_of_runs([run]), events)
     if events is not None:
@@ -83,14 +83,14 @@ def export(
         print(f"{each['path']}: {_words(each)}")
 
 
-def _write(form: str, averaged: bool, changed_code: bool) -> Callable[[store.Run, Path], dict[str, Any]]:
+def _write(form: str, averaged: bool, changed_code: bool) -> Callable[[run_folder.Run, Path], dict[str, Any]]:
     """What writes a form; torch comes in for the model alone."""
     if form == "csv":
-        return extract.write_csv
+        return export_metrics.write_csv
     if form == "trace":
-        return extract.write_trace
+        return export_metrics.write_trace
     if form == "tensorboard":
-        return extract.write_events
+        return export_metrics.write_events
     from manyhands.runs import export as exporting
 
     return lambda run, path: exporting.export(run.folder, path, form, averaged, changed_code=changed_code)

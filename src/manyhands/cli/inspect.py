@@ -13,7 +13,7 @@ from manyhands.progress import say
 from manyhands.report.history import Series, history, losses
 from manyhands.report.selection import selected, value
 from manyhands.report.spark import spark
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config, keys
 
 NARROW, WIDE = 8, 30  # columns of a curve in a table of runs, and of one run's
@@ -48,7 +48,7 @@ def runs(
         raise InputError(f"there is no folder {folder}: give one that holds runs")
     if limit is not None and not (limit.isdecimal() and int(limit)):
         raise InputError(f"--limit {limit}: a whole number, at least 1, is needed")
-    found, damaged = store.find_all(where)
+    found, damaged = run_folder.find_all(where)
     listed = selected(found, filters or [], sort, reverse, keys(Config()))[: int(limit) if limit else None]
     for path, reason in damaged:
         say(output.plain(f"left out, since its run.json is damaged: {path} ({' '.join(reason.split())})"))
@@ -63,7 +63,7 @@ def runs(
         print(f"none of the {len(found)} runs in {where} fits" if found else f"no runs in {where}: {make_one}")
 
 
-def _row(run: store.Run) -> list[str]:
+def _row(run: run_folder.Run) -> list[str]:
     result = run.result or {}
     return [
         run.name,
@@ -76,7 +76,7 @@ def _row(run: store.Run) -> list[str]:
     ]
 
 
-def _facts(run: store.Run) -> dict[str, Any]:
+def _facts(run: run_folder.Run) -> dict[str, Any]:
     kept = ("status", "created", "updated", "plan_words", "error", "result")
     facts = {key: value(run, key) for key in FACTS}
     return {"run": str(run.folder), **facts, **{key: run.record.get(key) for key in kept}}
@@ -85,7 +85,7 @@ def _facts(run: store.Run) -> dict[str, Any]:
 def show(run: options.Run, as_json: output.Json = False, quiet: output.Quiet = False) -> None:
     """Show one run: what it was, its curves, its result, and what each layer costs forward and backward."""
     output.set_output(as_json, quiet)
-    found = store.load(run)
+    found = run_folder.load(run)
     curves = history(found)
     if output.wants_json():
         numbers = {key: {"first": each.first, "last": each.last, "best": each.best} for key, each in curves.items()}
@@ -100,7 +100,7 @@ def show(run: options.Run, as_json: output.Json = False, quiet: output.Quiet = F
         output.table(["layer", "kind", "parameters", "forward ms", "backward ms"], layer_rows(layers))
 
 
-def _order(run: store.Run) -> list[tuple[str, str]]:
+def _order(run: run_folder.Run) -> list[tuple[str, str]]:
     """What was to be done, and where; a fact that is not known is left out."""
     facts = {
         "model": value(run, "model"),

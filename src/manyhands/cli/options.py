@@ -7,7 +7,8 @@ import typer
 
 from manyhands.errors import ConfigError, InputError
 from manyhands.files import home
-from manyhands.runs import store, tensorboard
+from manyhands.runs import run_folder as store
+from manyhands.runs import tensorboard
 from manyhands.runs.config import Config, read, with_settings, with_values
 
 MOST_NAMED = 5  # runs in the one line of an error

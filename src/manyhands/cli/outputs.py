@@ -7,7 +7,7 @@ from pathlib import Path
 from manyhands.data.known import KNOWN, find
 from manyhands.errors import InputError, StorageError
 from manyhands.files import check_output, identity
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
 from manyhands.runs.run import order_of
 
@@ -27,14 +27,14 @@ def check(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (), folde
         if path is None:
             continue
         check_output(path)
-        if (part := store.part_of_run(path)) is not None:
+        if (part := run_folder.part_of_run(path)) is not None:
             raise InputError(f"{option} {path}: {part} is a part of a run: choose another name")
         if path.exists() and any(_is_in(path, each) for each in read):
             raise InputError(f"{option} {path}: this command reads that file: choose another name")
         if (what := identity(path)) in written:
             raise InputError(f"{path} is named twice, by {written[what]} and {option}: give each output its own name")
         written[what] = option
-    if folder is not None and (part := store.part_of_run(folder)) is not None:
+    if folder is not None and (part := run_folder.part_of_run(folder)) is not None:
         raise InputError(f"{folder}: {part} is a part of a run: choose another folder")
 
 
@@ -49,7 +49,7 @@ def inputs_of(config: Config, *others: Path | str | None) -> list[Path]:
 
 def inputs_of_runs(folders: Iterable[Path]) -> list[Path]:
     """The same for runs; their own folders are guarded by what a run is made of."""
-    return [path for folder in folders for path in inputs_of(order_of(store.load(folder)))]
+    return [path for folder in folders for path in inputs_of(order_of(run_folder.load(folder)))]
 
 
 def _is_in(path: Path, read: Path) -> bool:

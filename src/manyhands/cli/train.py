@@ -10,7 +10,7 @@ import typer
 from manyhands.cli import options, output
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
-from manyhands.runs import auto, store, tensorboard
+from manyhands.runs import auto, run_folder, tensorboard
 from manyhands.runs import run as runs
 
 MOST = 0.5  # of a set in one class, that is told beside the accuracy
@@ -58,7 +58,7 @@ def train(
                 f"--resume {resume} goes on with that run's own order: leave out all but --changed-code, --json and "
                 "--quiet"
             )
-        if runs.order_of(store.load(resume)).log.tensorboard:
+        if runs.order_of(run_folder.load(resume)).log.tensorboard:
             tensorboard.check()
         show(runs.resume(resume, changed_code=changed_code))
         return
@@ -72,7 +72,7 @@ def train(
     show(start(order, chosen, out, shlex.join(["manyhands", *sys.argv[1:]])))
 
 
-def show(run: store.Run) -> None:
+def show(run: run_folder.Run) -> None:
     """Print what a run came to; of several ranks that were started with this command, the first speaks."""
     if not runs.leads():
         return

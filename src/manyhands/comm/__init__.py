@@ -1,1 +1,1 @@
-"""Ranks and what passes between them."""
+"""How do ranks start, meet and talk? Start reading at `launch.elastic` (starting) and `rendezvous` (meeting)."""

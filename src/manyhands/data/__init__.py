@@ -1,1 +1,1 @@
-"""Readers of the ordinary formats, the store of decoded arrays, and the feed of batches."""
+"""How does a data set become batches? Start reading at `load`, then `dataset`, `sampler` and `feeds`."""

@@ -1,1 +1,1 @@
-"""The layers of an unchanged module, with shapes, FLOPs, bytes and what follows what."""
+"""Which layers does a model have, and what does each cost in FLOPs and bytes? Start reading at `graph`, then `trace`."""

@@ -1,1 +1,1 @@
-"""The machine: what it has, and how a process settles on it."""
+"""What is here, or described for a machine that is not? Start reading at `machine`, then `detect`."""

@@ -1,1 +1,1 @@
-"""Plain nn.Modules that know nothing of parallelism, the zoo that names them, and loading a user's own."""
+"""Which models are there, as plain modules that know nothing of parallelism? Start reading at `zoo`."""

@@ -1,1 +1,1 @@
-"""Optimizers by name and learning-rate schedules."""
+"""How do weights move? Start reading at `factory`; `layerwise` is the base of LARS and LAMB."""

@@ -1,1 +1,1 @@
-"""The plan: how a training is split and run, as data."""
+"""How is the work split? Start reading at `plan`, then `spec` (its words) and `resolve` (one sharding a layer)."""

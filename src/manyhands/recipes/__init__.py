@@ -1,1 +1,1 @@
-"""The studies of the sources, as TOML."""
+"""Which studies of the sources are shipped? They are TOML files, read by `studies.recipe`."""

@@ -1,1 +1,1 @@
-"""Tables, plots and pages made from run folders."""
+"""How are runs and studies shown? Start reading at `gather`, then `page.page` or `text.markdown`."""

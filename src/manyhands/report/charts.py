@@ -9,7 +9,7 @@ from manyhands.report.colours import places
 from manyhands.report.layers import Layer, costly, ratio, total
 from manyhands.report.means import number, spread, times
 from manyhands.report.summary import Row
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 MOST_BARS = 20
 MOST_LAYERS = 14

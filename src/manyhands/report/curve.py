@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 SMOOTHED_OVER = 1 / 25  # of all steps
 MOST_POINTS = 400  # more do not show, and make the page heavy

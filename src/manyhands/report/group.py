@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 SEED = "train.seed"
 MACHINE = "machine"  # beside the keys of the config

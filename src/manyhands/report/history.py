@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 
 @dataclass(frozen=True)

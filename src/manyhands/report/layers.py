@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from manyhands.report.summary import Row
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 Layer = dict[str, Any]
 

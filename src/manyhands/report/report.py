@@ -12,7 +12,7 @@ from manyhands.report.group import Group, group
 from manyhands.report.layers import fastest_run
 from manyhands.report.study import Study
 from manyhands.report.summary import Row
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 Skipped = tuple[tuple[Path, str], ...]  # folders of what cannot be read, and why
 
@@ -78,13 +78,13 @@ def of_groups(groups: Sequence[Group], command: str) -> Report:
 
 def gather(paths: Sequence[Path], command: str) -> Report:
     """All runs and studies in these folders, each once."""
-    runs: dict[Path, store.Run] = {}
+    runs: dict[Path, run_folder.Run] = {}
     studies: dict[Path, Study] = {}
     damaged: dict[Path, str] = {}
     for path in paths:
         if not path.is_dir():
             raise InputError(f"there is no folder {path}: give that of a run, or one that holds runs")
-        found, unreadable = store.find_all(path)
+        found, unreadable = run_folder.find_all(path)
         told, untold = study.find(path)
         runs.update((run.folder.resolve(), run) for run in found)
         studies.update((each.folder.resolve(), each) for each in told)

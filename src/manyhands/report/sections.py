@@ -11,7 +11,7 @@ from manyhands.report.means import number, times
 from manyhands.report.panels import Panels
 from manyhands.report.report import Report
 from manyhands.report.summary import Row
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 PHASES = {  # what a run's seconds went into, and its place in the palette
     "setup": ("start-up", 6),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyhands.errors import InputError, choices
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 # The short names of what run.json holds, and where it does.
 TEXTS = {

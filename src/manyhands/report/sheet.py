@@ -7,7 +7,7 @@ from typing import Any
 
 from manyhands.report.group import flat, varied
 from manyhands.report.summary import Row
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 FORMULA = ("=", "+", "-", "@")  # how a text begins that a spreadsheet would run
 RESULTS = (

@@ -9,7 +9,7 @@ from typing import Any
 from manyhands.errors import UNREADABLE
 from manyhands.files import read as read_file
 from manyhands.report.means import Mean, brief, spread
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 FILE = "study.json"
 AMDAHL = "Amdahl"
@@ -127,7 +127,7 @@ def said(measure: str, value: Value) -> str:
 def find(parent: Path) -> tuple[list[Study], list[tuple[Path, str]]]:
     """The studies in a folder and two below, and the folders of those that cannot be read, with the reason."""
     studies, damaged = [], []
-    for path in store.found_below(parent, FILE):
+    for path in run_folder.found_below(parent, FILE):
         try:
             studies.append(read(path))
         except UNREADABLE as error:

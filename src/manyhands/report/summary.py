@@ -6,7 +6,7 @@ from typing import Any
 
 from manyhands.report.group import Group
 from manyhands.report.means import Mean, errors_apart, mean, percent, spread, times, within_noise
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 MOST_LETTERS = 1000  # of an error
 

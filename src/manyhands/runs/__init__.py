@@ -1,1 +1,1 @@
-"""Runs: one training, end to end, as a folder."""
+"""What does a run folder hold? Start reading at `run_folder`; nothing here imports torch."""

@@ -10,10 +10,10 @@ from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
 from manyhands.runs import run as runs
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
 from manyhands.runs.config import Config
-from manyhands.runs.outcome import kept_if_begun
+from manyhands.runs.status import kept_if_begun
 
 PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
 
@@ -31,7 +31,7 @@ def resolved(plan: Plan, config: Config) -> Plan:
     return find(plan, runs.located(config), detect()).best.plan
 
 
-def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
+def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
     """Search, and train in processes that the search has not touched."""
     from manyhands.runs.find import find, timeline_of  # numba comes in here
 
@@ -51,11 +51,11 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> st
         return runs.execute(run) if answer.best.plan.has_ranks else _alone(run)
 
 
-def _alone(run: store.Run) -> store.Run:
+def _alone(run: run_folder.Run) -> run_folder.Run:
     """In a fresh process: this one has imported torch before it could settle."""
     with bar("training", 100, "%") as shown, runs.watched(run.folder, shown):
         code, errors = in_fresh_process("manyhands.runs.worker", str(run.folder))
-    run = store.load(run.folder)
+    run = run_folder.load(run.folder)
     if run.status == "finished":
         return run
     told = run.record.get("error") or (errors.strip().splitlines() or [f"exit code {code}"])[-1]

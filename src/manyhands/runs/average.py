@@ -19,7 +19,7 @@ from manyhands.engine.average import NORM_BATCHES
 from manyhands.errors import InputError, ModelError
 from manyhands.files import written_aside
 from manyhands.progress import bar, say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.exam import device, exam_of
 from manyhands.runs.job import build_model
 from manyhands.runs.predict import BATCH, load_run, schema_of
@@ -30,7 +30,7 @@ Tensors = dict[str, Tensor]
 
 def average(folders: Sequence[Path], last: int | None, path: Path) -> dict[str, Any]:
     """Write the mean of the last checkpoints of a run (all that there are), or of several (one of each)."""
-    runs = [store.load(folder) for folder in folders]
+    runs = [run_folder.load(folder) for folder in folders]
     _check_start(runs)
     found = [_newest(run, last or (None if len(runs) == 1 else 1)) for run in runs]
     every = [each for mine in found for each in mine]
@@ -90,7 +90,7 @@ def renew_statistics(model: nn.Module, dataset: Dataset) -> None:
         update_bn((normalize(torch.from_numpy(each).to(device())) for each in rows), model.to(device()))
 
 
-def _check_start(runs: Sequence[store.Run]) -> None:
+def _check_start(runs: Sequence[run_folder.Run]) -> None:
     """Weights of trainings that began apart are in different places, and nothing is between them."""
     first = order_of(runs[0])
     for run in runs[1:]:
@@ -109,7 +109,7 @@ def _check_start(runs: Sequence[store.Run]) -> None:
 APART = "a mean of their weights is no model; use `manyhands ensemble`, or begin both with the same --init-from"
 
 
-def _begin_alike(one: store.Run, other: store.Run) -> bool:
+def _begin_alike(one: run_folder.Run, other: run_folder.Run) -> bool:
     """Whether what two seeds drew was all replaced by the same weights from elsewhere."""
     if order_of(one).model.init_from is None:
         return False
@@ -117,7 +117,7 @@ def _begin_alike(one: store.Run, other: store.Run) -> bool:
     return all(torch.equal(each, second[name]) for name, each in first.items())
 
 
-def _newest(run: store.Run, count: int | None) -> list[Path]:
+def _newest(run: run_folder.Run, count: int | None) -> list[Path]:
     """The last checkpoints that are intact, oldest first."""
     found = []
     for each in checkpoint.listing(run.checkpoints):

@@ -14,13 +14,13 @@ from pathlib import Path
 from manyhands.data.dataset import Dataset
 from manyhands.errors import DataError, ModelError
 from manyhands.progress import say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 SOURCE, DATA = "source_sha256", "data_sha256"  # in run.json; runs of before have neither
 
 
-def check_code(run: store.Run, *, allowed: bool = False) -> None:
+def check_code(run: run_folder.Run, *, allowed: bool = False) -> None:
     """Refuse weights of one model for the code of another."""
     model = str(run.record["config"]["model"]["name"])
     if ":" not in model:
@@ -37,7 +37,7 @@ def check_code(run: store.Run, *, allowed: bool = False) -> None:
         )
 
 
-def check_data(run: store.Run, dataset: Dataset) -> None:
+def check_data(run: run_folder.Run, dataset: Dataset) -> None:
     """Refuse to go on with other data."""
     known = run.record.get(DATA)
     if known is None:

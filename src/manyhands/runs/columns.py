@@ -7,7 +7,7 @@ from typing import Any
 from manyhands.plan.words import parse
 from manyhands.runs.cells import LINE, is_plan
 from manyhands.runs.rows import mean_and_std
-from manyhands.runs.store import Run
+from manyhands.runs.run_folder import Run
 
 Row = dict[str, Any]
 Column = Callable[[Row, Sequence[Row]], Any]  # of a row, among all

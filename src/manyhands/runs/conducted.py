@@ -23,7 +23,7 @@ from manyhands.machine.machine import Machine
 from manyhands.optim.schedule import factor
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
 from manyhands.runs.hand import WORD
 from manyhands.runs.job import Job
@@ -31,7 +31,7 @@ from manyhands.runs.job import Job
 
 @contextmanager
 def conducted(
-    run: store.Run, config: Config, plan: Plan, job: Job, position: Position
+    run: run_folder.Run, config: Config, plan: Plan, job: Job, position: Position
 ) -> Iterator[tuple[Job, Conductor]]:
     """The job with a step that others carry out; `plan` is in the run's record already."""
     axis, exchange, feed = plan.axes[0], job.trainee.exchange, job.trainee.feed

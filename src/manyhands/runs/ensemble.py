@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from manyhands.errors import ConfigError, InputError, choices
 from manyhands.progress import bar
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.exam import Exam, exam_of
 from manyhands.runs.predict import load_run, schema_of
 from manyhands.runs.rows import mean_and_std
@@ -23,7 +23,7 @@ def ensemble(folders: Sequence[Path], by: str) -> dict[str, Any]:
     """The accuracy of each model, and of all together; `by` names the one that counts."""
     if by not in BY:
         raise ConfigError(f"--by {by}: {choices(by, BY)}")
-    runs = [store.load(folder) for folder in folders]
+    runs = [run_folder.load(folder) for folder in folders]
     _check(runs)
     exams = _exams(runs)
     votes, total, rows = torch.zeros(()), torch.zeros(()), []
@@ -53,13 +53,13 @@ def voted(votes: Tensor, mean: Tensor) -> Tensor:
     return votes + mean / 2  # a probability is at most 1: it decides between equals alone
 
 
-def _row(run: store.Run, accuracy: float) -> dict[str, Any]:
+def _row(run: run_folder.Run, accuracy: float) -> dict[str, Any]:
     order = order_of(run)
     about = {"run": str(run.folder), "model": order.model.name, "seed": order.train.seed, "plan": run.plan}
     return {**about, "test_accuracy": accuracy}
 
 
-def _check(runs: Sequence[store.Run]) -> None:
+def _check(runs: Sequence[run_folder.Run]) -> None:
     """Refuse what cannot be asked together before anything is asked."""
     if len(runs) < 2:
         raise InputError(f"an ensemble of {len(runs)}: name two runs or more")
@@ -80,7 +80,7 @@ def _few(classes: Sequence[str]) -> str:
     return f"{len(classes)} classes ({named})"
 
 
-def _exams(runs: Sequence[store.Run]) -> list[Exam]:
+def _exams(runs: Sequence[run_folder.Run]) -> list[Exam]:
     """Each model's own, for it may take its samples in its own way; of the same samples, as far as labels tell."""
     exams = [exam_of(run) for run in runs]
     for run, exam in zip(runs, exams, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 from manyhands.errors import InputError
 from manyhands.files import TemporaryFolder, home
 from manyhands.progress import bar
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.sweep import Case, Sweep
 
 SHORT_STEPS = 12  # of the training that is timed when nothing is known
@@ -17,7 +17,7 @@ SHORT_STEPS = 12  # of the training that is timed when nothing is known
 
 def seconds_of(cases: Sequence[Case], folder: Path | None) -> tuple[list[float], str]:
     """Seconds of each case's training, and what they were told from."""
-    known = [run for place in (home() / "runs", folder) if place and place.is_dir() for run in store.find(place)]
+    known = [run for place in (home() / "runs", folder) if place and place.is_dir() for run in run_folder.find(place)]
     finished = [run for run in known if run.result and run.result.get("samples_per_s") and run.record.get("samples")]
     like = [[run for run in finished if _alike(run, case)] for case in cases]
     if all(like):
@@ -32,7 +32,7 @@ def seconds_of(cases: Sequence[Case], folder: Path | None) -> tuple[list[float],
     return told, f"a training of {SHORT_STEPS} steps of {cases[0].label}, as if all went at its speed"
 
 
-def _alike(run: store.Run, case: Case) -> bool:
+def _alike(run: run_folder.Run, case: Case) -> bool:
     """The same model, data and batch, with a plan that says all that the case's says."""
     theirs: dict[str, Any] = run.record["config"]
     mine = json.loads(json.dumps(case.config.to_json()))  # tuples are lists in run.json
@@ -44,7 +44,7 @@ def _alike(run: store.Run, case: Case) -> bool:
     )
 
 
-def _seconds(case: Case, run: store.Run) -> float:
+def _seconds(case: Case, run: run_folder.Run) -> float:
     """What it took around the training, and the samples at the run's speed."""
     assert run.result is not None
     train, told = case.config.train, run.result["seconds"]
@@ -56,7 +56,7 @@ def _seconds(case: Case, run: store.Run) -> float:
     return float(told["total"] - told["train"] + steps * train.batch_size / run.result["samples_per_s"])
 
 
-def _short(case: Case) -> store.Run:
+def _short(case: Case) -> run_folder.Run:
     config = replace(case.config, train=replace(case.config.train, max_steps=SHORT_STEPS))
     with TemporaryFolder() as folder, bar("a short training", 1, "trainings") as shown:
         return Sweep(Path(folder), 1, shown).train(0, replace(case, config=config), 0)

@@ -10,7 +10,7 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.errors import DataError
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.predict import BATCH, chances, schema_of
 from manyhands.runs.run import order_of
 
@@ -50,7 +50,7 @@ class Exam:
         return float((scores.argmax(1) == self.labels).double().mean())
 
 
-def exam_of(run: store.Run) -> Exam:
+def exam_of(run: run_folder.Run) -> Exam:
     """The exam of a run, on data that are still those that it was trained on."""
     order = order_of(run).data
     dataset = load(order.name, order)

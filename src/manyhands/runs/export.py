@@ -11,7 +11,7 @@ from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.errors import MissingPackage, RunError
 from manyhands.files import written_aside
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.predict import load_run
 from manyhands.runs.run import order_of
 
@@ -38,7 +38,7 @@ def export(
 
 def _samples(folder: Path) -> Tensor:
     """Real samples of the run's test part."""
-    config = order_of(store.load(folder))
+    config = order_of(run_folder.load(folder))
     dataset = load(config.data.name, config.data)
     rows = dataset.test.inputs[dataset.test.index[:SAMPLES]]
     inputs: Tensor = Normalize(dataset.schema, contiguous=True).eval()(torch.from_numpy(rows))

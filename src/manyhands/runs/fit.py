@@ -7,7 +7,7 @@ from typing import Any
 from manyhands.errors import ModelError
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run, store
+from manyhands.runs import auto, run, run_folder
 from manyhands.runs.config import Config, with_values
 
 
@@ -20,7 +20,7 @@ def fit(
     seed: int = 0,
     out: str | Path | None = None,
     **settings: Any,
-) -> store.Run:
+) -> run_folder.Run:
     """Train, and give the finished run; its `result` is what `manyhands train --json` prints.
 
     `model` is a zoo name or a function at the top level of a module. Further settings are config keys with

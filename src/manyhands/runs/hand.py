@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table
 from manyhands.progress import set_quiet
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
 from manyhands.runs.run import order_of
 
@@ -22,7 +22,7 @@ WORD = "MANYHANDS_WORD"  # that the processes of one run know
 
 def main(folder: Path, port: int, rank: int) -> None:
     set_quiet(True)
-    run = store.load(folder)
+    run = run_folder.load(folder)
     plan, config = from_table(run.record["plan"], "run.json"), order_of(run)
     settle(threads=plan.threads, cores=plan.cores[rank] if plan.cores else None, allocator=plan.allocator or "default")
     (serve if rank >= plan.axes[0].degree else work)(config, plan, port, rank)

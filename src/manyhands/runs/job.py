@@ -39,7 +39,7 @@ from manyhands.optim.scaling import base_rate
 from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config, ModelConfig
 
 
@@ -218,7 +218,7 @@ def load_tensors(source: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of a run's best or newest checkpoint."""
     path = Path(source)
     if path.is_dir():
-        return checkpoint.load_model(best_checkpoint(store.load(path)))
+        return checkpoint.load_model(best_checkpoint(run_folder.load(path)))
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def load_tensors(source: str) -> dict[str, Tensor]:
     return tensors
 
 
-def best_checkpoint(run: store.Run) -> Path:
+def best_checkpoint(run: run_folder.Run) -> Path:
     """The best intact checkpoint of a run, else the newest."""
     best = checkpoint.best_of(run.checkpoints)
     if best is not None and checkpoint.is_whole(best):
@@ -239,7 +239,7 @@ def best_checkpoint(run: store.Run) -> Path:
     return newest
 
 
-def averaged_weights(run: store.Run) -> dict[str, Tensor]:
+def averaged_weights(run: run_folder.Run) -> dict[str, Tensor]:
     """The mean of a run's weights as it was last, which has seen most of them."""
     newest = checkpoint.newest_whole(run.checkpoints)
     if newest is None or not (newest / checkpoint.AVERAGED).exists():

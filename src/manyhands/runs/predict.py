@@ -14,7 +14,7 @@ from manyhands.data.schema import Schema
 from manyhands.engine import checkpoint
 from manyhands.errors import UNREADABLE, DataError, InputError
 from manyhands.files import read
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.changed import check_code
 from manyhands.runs.config import with_values
 from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
@@ -24,7 +24,7 @@ BATCH = 256
 MOST_BYTES = 100_000_000  # of a data.json, which has a vocabulary
 
 
-def schema_of(run: store.Run) -> Schema:
+def schema_of(run: run_folder.Run) -> Schema:
     """What the data of a run looked like."""
     path = run.folder / "data.json"
     try:
@@ -37,7 +37,7 @@ def schema_of(run: store.Run) -> Schema:
 
 def load_run(folder: Path, averaged: bool = False, *, changed_code: bool = False) -> tuple[nn.Module, Schema]:
     """A run's model with its best or its averaged weights, in evaluation mode on the host, and its data's schema."""
-    run = store.load(folder)
+    run = run_folder.load(folder)
     schema, config = schema_of(run), order_of(run)
     check_code(run, allowed=changed_code)
     # The checkpoint has every weight: what they were first taken from may be gone by now.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from manyhands.comm.rank import done, place
 from manyhands.progress import set_quiet
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.run import work
 
 
@@ -13,7 +13,7 @@ def main(folder: Path, resume: bool) -> None:
     """A restarted rank goes on from the last checkpoint."""
     set_quiet(True)  # the launcher shows the progress
     here = place()
-    work(store.load(folder), resume=resume or (here is not None and here.restarts > 0))
+    work(run_folder.load(folder), resume=resume or (here is not None and here.restarts > 0))
 
 
 if __name__ == "__main__":

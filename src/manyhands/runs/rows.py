@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from manyhands.runs.curve import epoch_seconds, seconds_to
-from manyhands.runs.store import Run
+from manyhands.runs.metrics_reader import epoch_seconds, seconds_to
+from manyhands.runs.run_folder import Run
 
 SENT = ("sent_bytes_per_step", "compression_ratio")  # None where nothing is sent, or nobody counts
 

@@ -25,19 +25,21 @@ from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import Bar, bar, logged_to, looking, say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.changed import SOURCE, check_code, source_hash
 from manyhands.runs.complete import completed
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
-from manyhands.runs.hold import held
-from manyhands.runs.outcome import bad_input, kept_if_begun, outcome
+from manyhands.runs.lock import held
+from manyhands.runs.status import bad_input, kept_if_begun, outcome
 
 PACKAGES = ("manyhands", "torch", "numpy", "numba", "safetensors")
 
 
-def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machine: Machine | None = None) -> store.Run:
+def begin(
+    config: Config, plan: Plan, out: Path | None, command: str = "", machine: Machine | None = None
+) -> run_folder.Run:
     """Check what can be checked before any work, and make the run's folder; `machine` as it was before pinning."""
     if config.train.batch_auto:
         raise ConfigError("train.batch_size=auto is for one training, by `manyhands train`: give a number")
@@ -45,8 +47,8 @@ def begin(config: Config, plan: Plan, out: Path | None, command: str = "", machi
     plan = settle_early(plan, config, machine, place())
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
-    folder = store.new_folder(out, label)
-    return store.create(
+    folder = run_folder.new_folder(out, label)
+    return run_folder.create(
         folder,
         {
             "config": config.to_json(),
@@ -84,7 +86,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def execute(run: store.Run, *, resume: bool = False) -> store.Run:
+def execute(run: run_folder.Run, *, resume: bool = False) -> run_folder.Run:
     """Carry out the order: in this process, by ranks, or as a rank that another launcher has started."""
     with held(run) as run:
         plan = from_table(run.record["plan"], "run.json")
@@ -94,14 +96,14 @@ def execute(run: store.Run, *, resume: bool = False) -> store.Run:
             try:
                 _launch(run.update(status="running", error=None, exit_code=None), plan, resume)
             except RankError as error:
-                told = store.load(run.folder).record
+                told = run_folder.load(run.folder).record
                 if told.get("exit_code") == InputError.exit_code:  # what a rank found out
                     raise InputError(str(told["error"])) from error
                 raise
-        return store.load(run.folder)
+        return run_folder.load(run.folder)
 
 
-def _launch(run: store.Run, plan: Plan, resume: bool) -> None:
+def _launch(run: run_folder.Run, plan: Plan, resume: bool) -> None:
     """Start the ranks, and show how far they are."""
     arguments = [str(run.folder), *(["--resume"] if resume else [])]
     ranks, order = mpirun.ranks if plan.backend == "mpi" else launch.ranks, order_of(run).train
@@ -139,7 +141,7 @@ def share_done(folder: Path) -> float:
         return 0.0
 
 
-def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> store.Run:
+def work(run: run_folder.Run, *, resume: bool = False, entered: bool = False) -> run_folder.Run:
     """Carry out the order as this process's part of it: alone, or as one rank.
 
     One that has `entered` is on cores of its own host already, which need not have the numbers of the first one's.
@@ -166,7 +168,7 @@ def work(run: store.Run, *, resume: bool = False, entered: bool = False) -> stor
         except RuntimeError as error:
             raise named(error, order_of(run).train.timeout) or error from error
         leave()
-    return store.load(run.folder).update(status="finished", result=result) if rank == 0 else run
+    return run_folder.load(run.folder).update(status="finished", result=result) if rank == 0 else run
 
 
 def enter(plan: Plan, config: Config, here: Place | None) -> None:
@@ -183,13 +185,13 @@ def enter(plan: Plan, config: Config, here: Place | None) -> None:
         join(here, plan.backend or "gloo", config.train.timeout)
 
 
-def order_of(run: store.Run) -> Config:
+def order_of(run: run_folder.Run) -> Config:
     if "config" not in run.record:
         raise InputError(f"{run.folder / 'run.json'} has no config: it was damaged or made by another program")
     return config_from_table(run.record["config"], str(run.folder / "run.json"))
 
 
-def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> store.Run:
+def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
     """Begin and execute; bad input that shows only later (data, model) leaves no folder behind."""
     here, existed = place(), out is not None and out.exists()
     if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and leads():
@@ -201,9 +203,9 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
             return execute(run)
     machine, again = detect(), here.restarts > 0
 
-    def begun() -> store.Run:
+    def begun() -> run_folder.Run:
         if again and out is not None and (out / "run.json").exists():
-            return store.load(out)
+            return run_folder.load(out)
         return begin(config, completed(plan, config, machine), out, command, machine)
 
     return _join(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
@@ -218,7 +220,7 @@ def with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | Non
     return pick(config, plan)
 
 
-def tell_batch(run: store.Run, picked: dict[str, Any] | None) -> store.Run:
+def tell_batch(run: run_folder.Run, picked: dict[str, Any] | None) -> run_folder.Run:
     """Write down how the batch size was found, where it was."""
     if picked is None:
         return run
@@ -228,8 +230,8 @@ def tell_batch(run: store.Run, picked: dict[str, Any] | None) -> store.Run:
 
 
 def _join(
-    begun: Callable[[], store.Run], config: Config, plan: Plan, here: Place, *, resume: bool, existed: bool = True
-) -> store.Run:
+    begun: Callable[[], run_folder.Run], config: Config, plan: Plan, here: Place, *, resume: bool, existed: bool = True
+) -> run_folder.Run:
     """As one of the ranks that another launcher has started: the first begins the run and tells it the others."""
     enter(plan, config, here)
     from manyhands.engine.team import Team
@@ -257,12 +259,12 @@ def _join(
         told = team.told(told)
         if "refused" in told:
             raise refused or InputError(told["refused"])
-        return work(store.Run(told["folder"], told["record"]), resume=resume, entered=True)
+        return work(run_folder.Run(told["folder"], told["record"]), resume=resume, entered=True)
 
 
-def resume(folder: Path, *, changed_code: bool = False) -> store.Run:
+def resume(folder: Path, *, changed_code: bool = False) -> run_folder.Run:
     """Go on with a run from its newest intact checkpoint; `changed_code`: though its model's code is another one."""
-    run, here = store.load(folder), place()
+    run, here = run_folder.load(folder), place()
     if leads():
         check_code(run, allowed=changed_code)
     if here is None:
@@ -277,7 +279,7 @@ def leads() -> bool:
     return here is None or here.rank == 0
 
 
-def as_json(run: store.Run) -> dict[str, Any]:
+def as_json(run: run_folder.Run) -> dict[str, Any]:
     """What `train --json` prints."""
     assert run.result is not None
     return run.result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyhands.errors import MissingPackage
 from manyhands.progress import say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
 from manyhands.runs.recipe import Recipe
 from manyhands.runs.sweep import Case, fail, sweep
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-def train_sampled(recipe: Recipe, config: Config, full: bool, folder: Path) -> list[tuple[Case, list[store.Run]]]:
+def train_sampled(recipe: Recipe, config: Config, full: bool, folder: Path) -> list[tuple[Case, list[run_folder.Run]]]:
     """Train `recipe.trials` cells, each `repeats` times, and give them in the order in which they were chosen."""
     try:
         import optuna
@@ -34,7 +34,7 @@ def train_sampled(recipe: Recipe, config: Config, full: bool, folder: Path) -> l
         sampler=optuna.samplers.TPESampler(seed=SEED),
     )
     (axes,) = recipe.varied(full)
-    made: list[tuple[Case, list[store.Run]]] = []
+    made: list[tuple[Case, list[run_folder.Run]]] = []
     with sweep(folder, recipe.trials * recipe.repeats) as going:
         for number in range(recipe.trials):
             trial = study.ask()
@@ -51,7 +51,7 @@ def train_sampled(recipe: Recipe, config: Config, full: bool, folder: Path) -> l
     return made
 
 
-def measure_of(run: store.Run, measure: str) -> float:
+def measure_of(run: run_folder.Run, measure: str) -> float:
     """A measure of a finished run."""
     assert run.result is not None
     return float(run.result["seconds"]["train"] if measure == "train_seconds" else run.result[measure])

@@ -10,7 +10,7 @@ from typing import Any
 from manyhands.errors import ConfigError, InputError, PlanError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
-from manyhands.runs import columns, estimate, laws, store
+from manyhands.runs import columns, estimate, laws, run_folder
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.finding import finding
@@ -191,12 +191,12 @@ def _folder(order: Order, out: Path | None) -> Path:
         return out
     if out is not None and out.is_dir() and any(out.iterdir()):
         raise StorageError(f"the folder {out} is not empty, and holds no sweep: choose another --out")
-    folder = store.new_folder(out, f"study-{order.recipe.name}")
+    folder = run_folder.new_folder(out, f"study-{order.recipe.name}")
     write_json(folder / ORDER, wanted)
     return folder
 
 
-def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[store.Run]]) -> list[Row]:
+def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[run_folder.Run]]) -> list[Row]:
     rows = rows_of([case.label for case in every], made)
     for row, case, runs in zip(rows, every, made, strict=True):
         row |= {"label": row.pop("plan"), "cell": dict(case.values), "backward": columns.backward_of(runs)}
@@ -230,7 +230,7 @@ def told(order: Order, rows: list[Row], left_out: list[Row], here: str, note: st
     }
 
 
-def used(recipe: Recipe, runs: Sequence[store.Run]) -> str | None:
+def used(recipe: Recipe, runs: Sequence[run_folder.Run]) -> str | None:
     """How many samples were trained on, of those that the source had."""
     sizes = [run.record["samples"] for run in runs if run.record.get("samples")]
     if not sizes:

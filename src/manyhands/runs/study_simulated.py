@@ -11,7 +11,7 @@ from typing import Any
 from manyhands.errors import InputError
 from manyhands.machine import described
 from manyhands.progress import bar
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import DataConfig, ModelConfig
 from manyhands.runs.planned import name_of, plan_on, presets_of
 from manyhands.runs.rows import mean_and_std
@@ -100,7 +100,7 @@ def searched(cases: Sequence[Case], times: int, folder: Path) -> Played:
     bench = Bench()
     compiled = warm_up(bench, cases)
     lines = (folder / SEARCHES).read_bytes().splitlines() if (folder / SEARCHES).exists() else []
-    known = {(told["label"], told["repeat"]): told for told in store.records(lines)}
+    known = {(told["label"], told["repeat"]): told for told in run_folder.records(lines)}
     made: list[list[Row]] = [[] for _ in cases]
     left_out: dict[str, str] = {}
     with bar(f"{times * len(cases)} searches", times * len(cases), "searches") as shown:

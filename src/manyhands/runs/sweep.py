@@ -18,7 +18,7 @@ from manyhands.files import locked
 from manyhands.plan.plan import Plan
 from manyhands.progress import Bar, bar, say
 from manyhands.runs import run as runs
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
 from manyhands.runs.config import Config
 from manyhands.runs.virtual import Virtual
@@ -48,7 +48,7 @@ class Sweep:
     shown: Bar
     done: int = 0
 
-    def train(self, number: int, case: Case, repeat: int) -> store.Run:
+    def train(self, number: int, case: Case, repeat: int) -> run_folder.Run:
         """The finished run of a case: as it lies there from before, or trained now; one that fails is kept too."""
         self.done += 1
         folder = self.folder / f"{number}-{_slug(case.label)}-r{repeat}"
@@ -63,10 +63,10 @@ class Sweep:
             with _part(self.shown, case.label) as part, runs.watched(folder, part):
                 code, errors = in_fresh_process("manyhands.runs.worker", str(folder))
         except KeyboardInterrupt:
-            if (run := store.load(folder)).status == "running":  # whose process could not say so itself
+            if (run := run_folder.load(folder)).status == "running":  # whose process could not say so itself
                 run.update(status="interrupted", error="interrupted", exit_code=130)
             raise
-        run = store.load(folder)
+        run = run_folder.load(folder)
         if run.status == "running":  # it died without a word
             last = errors.strip().splitlines()[-1] if errors.strip() else "no message"
             run = run.update(status="failed", error=f"exit code {code}: {last}", exit_code=1)
@@ -82,9 +82,9 @@ def sweep(folder: Path, total: int) -> Iterator[Sweep]:
         yield Sweep(folder, total, shown)
 
 
-def train_all(cases: Sequence[Case], repeats: int, folder: Path) -> list[list[store.Run]]:
+def train_all(cases: Sequence[Case], repeats: int, folder: Path) -> list[list[run_folder.Run]]:
     """Every case `repeats` times, interleaved; the runs of each case. Where no case trains at all, its error."""
-    made: list[list[store.Run]] = [[] for _ in cases]
+    made: list[list[run_folder.Run]] = [[] for _ in cases]
     with sweep(folder, len(cases) * repeats) as going:
         for repeat in range(repeats):
             for number, case in enumerate(cases):
@@ -94,11 +94,11 @@ def train_all(cases: Sequence[Case], repeats: int, folder: Path) -> list[list[st
     return made
 
 
-def fail(run: store.Run, folder: Path) -> InputError | RunError:
+def fail(run: run_folder.Run, folder: Path) -> InputError | RunError:
     """The error of a sweep in which nothing trains; bad input leaves nothing behind."""
     if run.record.get("exit_code") != InputError.exit_code:
         return RunError(str(run.record["error"]))
-    for each in store.find(folder):
+    for each in run_folder.find(folder):
         shutil.rmtree(each.folder)
     clear(folder)
     return InputError(str(run.record["error"]))
@@ -112,9 +112,9 @@ def clear(folder: Path) -> None:
         folder.rmdir()
 
 
-def _finished(folder: Path) -> store.Run | None:
+def _finished(folder: Path) -> run_folder.Run | None:
     try:
-        run = store.load(folder)
+        run = run_folder.load(folder)
     except InputError:
         return None
     return run if run.status == "finished" else None

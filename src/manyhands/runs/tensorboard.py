@@ -10,7 +10,7 @@ from typing import Any
 from manyhands.errors import MissingPackage
 from manyhands.files import make_folder, storage_errors
 from manyhands.progress import say
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 FOLDER = "tensorboard"  # of a run
 TAGS = {
@@ -108,7 +108,7 @@ def flat(record: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     return {key: value for key, value in facts.items() if isinstance(value, bool | int | float | str) and value != ""}
 
 
-def begin(run: store.Run, step: int) -> Events:
+def begin(run: run_folder.Run, step: int) -> Events:
     """The event file of a training that begins, or goes on, after `step`."""
     folder = run.folder / FOLDER
     events = Events(folder / f"{PREFIX}{time.time_ns()}.{platform.node()}")

@@ -29,21 +29,23 @@ from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
-from manyhands.runs import mixes, store, tensorboard
+from manyhands.runs import metrics_reader, mixes, run_folder, tensorboard
 from manyhands.runs.alike import alike
 from manyhands.runs.bind import bind_together
 from manyhands.runs.changed import DATA, check_data
 from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble, build_model, kernels_given_back
-from manyhands.runs.metrics import Metrics, metrics_of
+from manyhands.runs.metrics_writer import Metrics, metrics_of
 from manyhands.timeline import Event, Timeline
 
 RANK_SEEDS = 1_000_003  # between the seeds of two ranks
 FIRST_SHARE = 0.05  # of a moving average: more of the first weights in it is worth a word
 
 
-def train(run: store.Run, config: Config, plan: Plan, team: Team, *, resume: bool, started: float) -> dict[str, Any]:
+def train(
+    run: run_folder.Run, config: Config, plan: Plan, team: Team, *, resume: bool, started: float
+) -> dict[str, Any]:
     """Carry out a run in this process, alone or as one rank of a team, and give its result; the leader writes."""
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise PlanError("plan option device=cuda: this torch sees no GPU; install a CUDA build or say device=cpu")
@@ -97,7 +99,7 @@ def _size(config: Config, dataset: Dataset) -> str:
 
 
 def _train(
-    run: store.Run,
+    run: run_folder.Run,
     config: Config,
     plan: Plan,
     dataset: Dataset,
@@ -156,7 +158,7 @@ def _train(
     with clock.phase("layers"):
         layers = _layers(job, plan)
     _timeline(clock, layers).save(run.folder / "timeline.json")
-    store.load(run.folder).update(layers=[layer.to_json() for layer in layers])
+    run_folder.load(run.folder).update(layers=[layer.to_json() for layer in layers])
     return {
         "run": str(run.folder),
         "plan": str(plan),
@@ -195,13 +197,13 @@ def majority(split: Split) -> float:
     return float(np.bincount(split.labels[split.index]).max() / len(split))
 
 
-def _critical_batch(run: store.Run) -> float | None:
+def _critical_batch(run: run_folder.Run) -> float | None:
     """The noise scale of the middle of the training: it grows all along, and by far at the end."""
     scales = [each["noise_scale"] for each in run.metrics() if "noise_scale" in each]
     return statistics.median(scales) if scales else None
 
 
-def _searched(run: store.Run) -> float:
+def _searched(run: run_folder.Run) -> float:
     """Seconds in which batch size and plan were found before this process began; none where a plan was known."""
     told = run.record.get("search", {}).get("search", {})
     picked = float(run.record.get("batch", {}).get("seconds", 0.0))
@@ -267,7 +269,7 @@ def _average(config: Config, job: Job) -> Average | None:
     return average.swa(job.trainee, config.train.swa, steps) if config.train.swa is not None else None
 
 
-def _begin(run: store.Run, config: Config, job: Job, mean: Average | None, resume: bool) -> Position:
+def _begin(run: run_folder.Run, config: Config, job: Job, mean: Average | None, resume: bool) -> Position:
     """Seed everything, or put back where the newest intact checkpoint stood."""
     team = job.trainee.team
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)  # dropout differs between ranks
@@ -281,12 +283,12 @@ def _begin(run: store.Run, config: Config, job: Job, mean: Average | None, resum
     path = team.told(path)
     position = checkpoint.restore(path, job.trainee, mean) if path else Position()
     if team.leads:
-        store.cut_metrics(run, position.step if path else -1)
+        metrics_reader.cut_metrics(run, position.step if path else -1)
     return position
 
 
 def _conduct(
-    run: store.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
+    run: run_folder.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
 ) -> tuple[Outcome, dict[str, Any]]:
     """The loop, with steps that workers carry out; and what the result says of them."""
     from manyhands.runs.conducted import conducted  # as few plans need it
@@ -304,7 +306,7 @@ def _conduct(
 
 
 def _loop(
-    run: store.Run,
+    run: run_folder.Run,
     config: Config,
     plan: Plan,
     job: Job,

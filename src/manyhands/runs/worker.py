@@ -5,14 +5,14 @@ from pathlib import Path
 
 from manyhands.errors import ManyhandsError
 from manyhands.progress import set_quiet
-from manyhands.runs import run, store
+from manyhands.runs import run, run_folder
 
 
 def main(folder: Path) -> int:
     """How it ended is in run.json; the exit code says so too."""
     set_quiet(True)
     try:
-        run.execute(store.load(folder))
+        run.execute(run_folder.load(folder))
     except ManyhandsError as error:
         return error.exit_code
     except KeyboardInterrupt:

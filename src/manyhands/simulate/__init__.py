@@ -1,1 +1,1 @@
-"""Plan to timeline, without running it."""
+"""What would a step, a cluster or a training cost? Start reading at `simulator`."""

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from browser import MakePage, pages
 from live_server import Start, begin, start
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 MakeRun = Any
 __all__ = ["pages", "start"]  # fixtures
@@ -102,7 +102,7 @@ def test_a_thousand_runs_are_drawn_by_and_by(pages: MakePage, start: Start, tmp_
     expect(names).to_have_text(["run-0999"])
     page.get_by_label("Compare run-0999").check()
     page.get_by_label("Compare run-0999").focus()
-    store.load(tmp_path / "run-0999").update(status="failed", error="out of memory")
+    run_folder.load(tmp_path / "run-0999").update(status="failed", error="out of memory")
     expect(page.locator("#list .chip.failed")).to_be_visible()
     expect(page.get_by_label("Compare run-0999")).to_be_checked()
     expect(page.get_by_label("Compare run-0999")).to_be_focused()  # the row was changed in its place

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manyhands.report.live.detail import Details
 from manyhands.report.live.index import Index, Snapshot
 from manyhands.report.live.values import encode
-from manyhands.runs import store
+from manyhands.runs import record_schema
 
 MakeRun = Any
 NAMES = (
@@ -171,7 +171,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(record={}, line=1.7976e308, status="running")
-@given(record=st.dictionaries(st.sampled_from(NAMES), JSON), line=JSON, status=st.sampled_from(store.STATUSES))
+@given(record=st.dictionaries(st.sampled_from(NAMES), JSON), line=JSON, status=st.sampled_from(record_schema.STATUSES))
 def test_no_file_breaks_the_list(tmp_path: Path, record: dict[str, Any], line: Any, status: str) -> None:
     """Whatever JSON run.json, metrics and timelines are, the run is shown or told as damaged."""
     folder = tmp_path / "run"

@@ -11,7 +11,7 @@ import pytest
 
 from manyhands.report.live import index as index_module
 from manyhands.report.live.index import Index, Snapshot
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 MakeRun = Any
 
@@ -45,7 +45,7 @@ def test_runs_are_found_where_the_store_finds_them(make_run: MakeRun, tmp_path: 
         "/two",
         "comparison/0-plain",
     }
-    assert len(store.find(tmp_path)) == 3
+    assert len(run_folder.find(tmp_path)) == 3
     (alone,) = rows(Index(tmp_path / "one"))  # a run's own folder can be served too
     assert alone == "one"
 

@@ -10,7 +10,7 @@ import pytest
 
 import fake_study
 from live_server import Start, begin, start
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 MakeRun = Any
 __all__ = ["start"]  # a fixture
@@ -21,7 +21,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Of one server for all tests that change nothing; its folder has one run, which has just begun."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "one").mkdir()
-    store.create(folder / "one", {"plan_words": "plain"})
+    run_folder.create(folder / "one", {"plan_words": "plain"})
     served = begin(folder)
     yield served.client
     served.end()

@@ -1,1 +1,1 @@
-"""Readers of the ordinary formats, one a file."""
+"""How is each file format read? Start reading at `idx`, the shortest; `data.source` has the protocol."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from manyhands.files import opened
 from manyhands.report.live.values import number
-from manyhands.runs.store import records
+from manyhands.runs.run_folder import records
 
 PLACES, PIECE = 16, 256  # how many, and the bytes read at each: some three lines
 TAIL = 2048  # the last lines, which are parsed

@@ -12,7 +12,7 @@ from manyhands.errors import InputError
 from manyhands.files import read
 from manyhands.report.live.glance import Glance
 from manyhands.report.live.values import dig, number, text
-from manyhands.runs.store import MOST_BYTES, STATUSES
+from manyhands.runs.record_schema import MOST_BYTES, STATUSES
 
 SILENT = 60.0  # seconds after which a run whose process is gone counts as stalled
 SILENT_START = 600.0  # the same for one that has not said yet which process it is

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from manyhands.files import storage_errors
-from manyhands.runs import store, tensorboard
+from manyhands.runs import run_folder, tensorboard
 from manyhands.runs.config import Config
 
 FLUSH_SECONDS = 0.5  # often enough for a page that watches
@@ -54,7 +54,7 @@ class Metrics:
                 self.events.close()
 
 
-def metrics_of(run: store.Run, config: Config, leads: bool, step: int) -> Metrics:
+def metrics_of(run: run_folder.Run, config: Config, leads: bool, step: int) -> Metrics:
     """Where a rank's records go after `step`, at which it begins: only the leader's are kept."""
     if not leads:
         return Metrics(Path(os.devnull))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.timeline import Event, Timeline
 
 METRICS = [
@@ -23,11 +23,11 @@ TIMELINE = Timeline.of([Event("step 1", "train", "host", 0, 5_000), Event("step 
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> store.Run:
+def run(tmp_path: Path) -> run_folder.Run:
     """A run of 15 samples in batches of 8, that was stopped in its second epoch."""
     folder = tmp_path / "run"
     folder.mkdir()
-    made = store.create(
+    made = run_folder.create(
         folder,
         {
             "plan_words": "serial,precision=fp32",
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> store.Run:
     return made.update(status="finished", result={"test_accuracy": 0.5, "val_accuracy": 0.75})
 
 
-def test_csv_has_a_row_a_step(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path) -> None:
+def test_csv_has_a_row_a_step(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path) -> None:
     said = manyhands("export", run.folder, "--csv", tmp_path / "new" / "m.csv")
     assert (said.code, said.out) == (0, f"{tmp_path}/new/m.csv: 3 rows\n")
     assert (tmp_path / "new" / "m.csv").read_text().splitlines() == [
@@ -53,7 +53,7 @@ def test_csv_has_a_row_a_step(manyhands: Callable[..., Any], run: store.Run, tmp
 
 
 def test_csv_of_a_run_that_does_not_know_its_samples(
-    manyhands: Callable[..., Any], run: store.Run, tmp_path: Path
+    manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path
 ) -> None:
     run.update(samples=None)
     assert manyhands("export", run.folder, "--csv", tmp_path / "m.csv").code == 0
@@ -61,7 +61,7 @@ def test_csv_of_a_run_that_does_not_know_its_samples(
         assert [row["epoch"] for row in csv.DictReader(file)] == ["", "1", ""]  # as far as the validations tell
 
 
-def test_several_at_once(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path) -> None:
+def test_several_at_once(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path) -> None:
     where = {"csv": tmp_path / "m.csv", "trace": tmp_path / "t.json", "tensorboard": tmp_path / "events"}
     words = [word for form, path in where.items() for word in (f"--{form}", path)]
     said = manyhands("export", run.folder, *words, "--json").json
@@ -73,7 +73,7 @@ def test_several_at_once(manyhands: Callable[..., Any], run: store.Run, tmp_path
     assert Path(said["exports"][2]["path"]).parent == where["tensorboard"]
 
 
-def test_events_afterwards(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path) -> None:
+def test_events_afterwards(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path) -> None:
     for _ in range(2):  # a second export replaces the first
         assert manyhands("export", run.folder, "--tensorboard", tmp_path / "events").code == 0
     assert len(list((tmp_path / "events").iterdir())) == 1
@@ -93,7 +93,7 @@ def test_events_afterwards(manyhands: Callable[..., Any], run: store.Run, tmp_pa
     assert b"model.freeze = a, b" in order.tensor_proto.string_val[0]
 
 
-def test_events_of_two_runs_do_not_mix(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path) -> None:
+def test_events_of_two_runs_do_not_mix(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "events.out.tfevents.1.other").touch()
     said = manyhands("export", run.folder, "--tensorboard", tmp_path / "events")
@@ -115,7 +115,7 @@ def test_events_of_two_runs_do_not_mix(manyhands: Callable[..., Any], run: store
 )
 def test_refused(
     manyhands: Callable[..., Any],
-    run: store.Run,
+    run: run_folder.Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[str, ...],
@@ -130,7 +130,7 @@ def test_refused(
 
 
 @pytest.mark.parametrize("form", ["csv", "tensorboard"])
-def test_a_run_without_a_step(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path, form: str) -> None:
+def test_a_run_without_a_step(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path, form: str) -> None:
     (run.folder / "metrics.jsonl").unlink()
     run.update(status="failed")
     said = manyhands("export", run.folder, f"--{form}", tmp_path / "out")
@@ -139,7 +139,7 @@ def test_a_run_without_a_step(manyhands: Callable[..., Any], run: store.Run, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_without_a_timeline(manyhands: Callable[..., Any], run: store.Run, tmp_path: Path) -> None:
+def test_a_run_without_a_timeline(manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path) -> None:
     (run.folder / "timeline.json").unlink()
     run.update(status="interrupted")
     said = manyhands("export", run.folder, "--trace", tmp_path / "t.json")
@@ -149,7 +149,7 @@ def test_a_run_without_a_timeline(manyhands: Callable[..., Any], run: store.Run,
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": [1]}', "null"])
 def test_a_damaged_timeline_is_named(
-    manyhands: Callable[..., Any], run: store.Run, tmp_path: Path, content: str
+    manyhands: Callable[..., Any], run: run_folder.Run, tmp_path: Path, content: str
 ) -> None:
     (run.folder / "timeline.json").write_text(content)
     said = manyhands("export", run.folder, "--trace", tmp_path / "t.json")

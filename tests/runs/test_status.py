@@ -6,17 +6,17 @@ import pytest
 
 from manyhands.errors import DataError, RankError
 from manyhands.plan.words import parse
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
-from manyhands.runs.outcome import bad_input
 from manyhands.runs.run import begin
+from manyhands.runs.status import bad_input
 
 
 def test_any_rank_tells_of_bad_input(tmp_path: Path) -> None:
     run = begin(Config(), parse("data:2"), tmp_path / "run")
     with pytest.raises(DataError), bad_input(run):
         raise DataError("the files of mnist are not here")
-    told = store.load(run.folder).record
+    told = run_folder.load(run.folder).record
     assert (told["exit_code"], told["error"]) == (2, "the files of mnist are not here")
 
 
@@ -24,4 +24,4 @@ def test_other_failures_are_for_the_launcher_to_tell(tmp_path: Path) -> None:
     run = begin(Config(), parse("data:2"), tmp_path / "run")
     with pytest.raises(RankError), bad_input(run):
         raise RankError("rank 1 was killed (signal 9)")
-    assert store.load(run.folder).record.get("exit_code") is None
+    assert run_folder.load(run.folder).record.get("exit_code") is None

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from manyhands.cli.compare import show
-from manyhands.runs import store
-from manyhands.runs.curve import epoch_seconds, seconds_to
+from manyhands.runs import run_folder
+from manyhands.runs.metrics_reader import epoch_seconds, seconds_to
 from manyhands.runs.rows import rows
 
 RESULT = {"plan": "data:2", "samples_per_s": 10.0, "test_accuracy": 0.9, "seconds": {"train": 8.0}}
 
 
-def made(folder: Path, *validations: tuple[Any, Any, Any], **result: Any) -> store.Run:
+def made(folder: Path, *validations: tuple[Any, Any, Any], **result: Any) -> run_folder.Run:
     """A finished run with these validations: epoch, seconds, accuracy."""
     folder.mkdir()
-    run = store.create(folder, {"plan_words": "data:2", "config": {}})
+    run = run_folder.create(folder, {"plan_words": "data:2", "config": {}})
     lines = [{"step": 1, "loss": 2.0, "lr": 0.1, "ms": 3.0}]
     lines += [
         {"step": number, "epoch": epoch, "val_accuracy": accuracy, "train_seconds": seconds}
@@ -68,5 +68,5 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
 )
 def test_staleness_that_is_none_is_damage(tmp_path: Path, staleness: Any, told: str) -> None:
     made(tmp_path / "a", staleness=staleness)
-    ((_, reason),) = store.find_all(tmp_path)[1]
+    ((_, reason),) = run_folder.find_all(tmp_path)[1]
     assert told in reason

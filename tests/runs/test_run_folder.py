@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from manyhands.errors import InputError, StorageError
-from manyhands.runs import store
+from manyhands.runs import metrics_reader, run_folder
 
 RECORD = {"plan_words": "serial", "config": {}}
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    run = store.create(tmp_path, RECORD).update(status="finished", result={"a": 1})
-    assert store.load(tmp_path) == run
+    run = run_folder.create(tmp_path, RECORD).update(status="finished", result={"a": 1})
+    assert run_folder.load(tmp_path) == run
     assert (run.status, run.plan, run.result) == ("finished", "serial", {"a": 1})
 
 
@@ -24,8 +24,8 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_a_damaged_run_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(InputError, match="cannot be read as a run"):
-        store.load(tmp_path)
-    assert store.find(tmp_path) == []
+        run_folder.load(tmp_path)
+    assert run_folder.find(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_a_record_with_a_part_of_another_kind_is_damaged(tmp_path: Path, changes
     record = {"status": "finished", "plan_words": "serial", "config": {}, **changes}
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match=re.escape(reason)) as caught:
-        store.load(tmp_path)
+        run_folder.load(tmp_path)
     assert len(str(caught.value)) < 600
     assert "\n" not in str(caught.value)
 
 
 def test_damaged_runs_are_told_beside_the_others(tmp_path: Path) -> None:
-    good = store.create(store.make_folder(tmp_path / "good"), RECORD)
+    good = run_folder.create(run_folder.make_folder(tmp_path / "good"), RECORD)
     contents = {"torn": b"{", "not text": b"\xff\xfe", "deep": b"[" * 100_000, "huge": b" " * 16_000_001}
     for name, content in contents.items():
-        store.make_folder(tmp_path / name).joinpath("run.json").write_bytes(content)
-    store.make_folder(tmp_path / "folder" / "run.json")
-    os.mkfifo(store.make_folder(tmp_path / "pipe") / "run.json")  # nobody writes to it: it must not be waited for
-    runs, damaged = store.find_all(tmp_path)
-    assert runs == [good] == store.find(tmp_path)
+        run_folder.make_folder(tmp_path / name).joinpath("run.json").write_bytes(content)
+    run_folder.make_folder(tmp_path / "folder" / "run.json")
+    os.mkfifo(run_folder.make_folder(tmp_path / "pipe") / "run.json")  # nobody writes to it: it must not be waited for
+    runs, damaged = run_folder.find_all(tmp_path)
+    assert runs == [good] == run_folder.find(tmp_path)
     reasons = {folder.name: reason for folder, reason in damaged}
     assert reasons.keys() == {*contents, "folder", "pipe"}
     assert reasons["huge"] == "run.json has 16 MB: more than 16 are not read"
@@ -76,36 +76,36 @@ def test_damaged_runs_are_told_beside_the_others(tmp_path: Path) -> None:
 
 def test_find_is_by_age_and_looks_two_folders_down(tmp_path: Path) -> None:
     for name in ("b/x", "a", "c"):
-        store.create(store.make_folder(tmp_path / name), RECORD)
-    assert [run.name for run in store.find(tmp_path)] == ["x", "a", "c"]
+        run_folder.create(run_folder.make_folder(tmp_path / name), RECORD)
+    assert [run.name for run in run_folder.find(tmp_path)] == ["x", "a", "c"]
 
 
 def test_metrics_pass_over_a_line_that_a_kill_cut_off(tmp_path: Path) -> None:
-    run = store.create(tmp_path, RECORD)
+    run = run_folder.create(tmp_path, RECORD)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n{"step": 3, "lo')
     assert [each["step"] for each in run.metrics()] == [1, 2]
-    store.cut_metrics(run, 1)
+    metrics_reader.cut_metrics(run, 1)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2}\n'
 
 
 def test_metrics_pass_over_whatever_is_no_record(tmp_path: Path) -> None:
-    run = store.create(tmp_path, RECORD)
+    run = run_folder.create(tmp_path, RECORD)
     lines = [b'{"step": 1}', b"[1]", b"7", b"\xff\xfe", b"[" * 100_000, b'"x"', b"null", b'{"step": 2}']
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
     assert list(run.metrics()) == [{"step": 1}, {"step": 2}]
 
 
 def test_metrics_that_are_a_folder_are_none(tmp_path: Path) -> None:
-    run = store.create(tmp_path, {})
+    run = run_folder.create(tmp_path, {})
     (tmp_path / "metrics.jsonl").mkdir()
     assert list(run.metrics()) == []
 
 
 def test_new_folders(tmp_path: Path, home: Path) -> None:
-    assert store.new_folder(tmp_path / "new" / "run", "x").is_dir()
-    first, second = store.new_folder(None, "x"), store.new_folder(None, "x")
+    assert run_folder.new_folder(tmp_path / "new" / "run", "x").is_dir()
+    first, second = run_folder.new_folder(None, "x"), run_folder.new_folder(None, "x")
     assert first != second
     assert first.parent == home / "runs"
     (first / "file").touch()
     with pytest.raises(StorageError, match="is not empty"):
-        store.new_folder(first, "x")
+        run_folder.new_folder(first, "x")

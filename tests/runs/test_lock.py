@@ -9,9 +9,9 @@ import pytest
 
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.config import Config
-from manyhands.runs.hold import LOCK, held
+from manyhands.runs.lock import LOCK, held
 from manyhands.runs.run import begin
 
 HOLDS = """
@@ -26,11 +26,11 @@ with locked(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> store.Run:
+def run(tmp_path: Path) -> run_folder.Run:
     return begin(Config(), parse("serial"), tmp_path / "run")
 
 
-def other(run: store.Run, seconds: float) -> "subprocess.Popen[str]":
+def other(run: run_folder.Run, seconds: float) -> "subprocess.Popen[str]":
     """A process that holds the folder for so long."""
     command = [sys.executable, "-c", HOLDS, str(run.folder / LOCK), str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -39,25 +39,25 @@ def other(run: store.Run, seconds: float) -> "subprocess.Popen[str]":
     return process
 
 
-def test_a_process_that_lives_is_named(run: store.Run) -> None:
+def test_a_process_that_lives_is_named(run: run_folder.Run) -> None:
     with other(run, 60) as process:
         run.update(process=process.pid)
         with pytest.raises(InputError, match=rf"is still being trained \(process {process.pid}\)"), held(run):
             pass
         process.kill()
     with held(run) as mine:
-        assert store.load(run.folder).record["process"] == mine.record["process"] == os.getpid()
+        assert run_folder.load(run.folder).record["process"] == mine.record["process"] == os.getpid()
 
 
-def test_what_a_killed_process_has_left_behind_is_waited_for(run: store.Run) -> None:
+def test_what_a_killed_process_has_left_behind_is_waited_for(run: run_folder.Run) -> None:
     """Its loader processes have its lock too, until they notice."""
     run.update(process=2**22)  # the most that Linux gives
     with other(run, 1) as process, held(run):
         assert process.wait(1) == 0
 
 
-def test_a_run_that_has_finished_meanwhile_stays_finished(run: store.Run) -> None:
+def test_a_run_that_has_finished_meanwhile_stays_finished(run: run_folder.Run) -> None:
     run.update(status="finished", result={"steps": 1})
     with pytest.raises(InputError, match="has finished"), held(run):
         pass
-    assert store.load(run.folder).result == {"steps": 1}
+    assert run_folder.load(run.folder).result == {"steps": 1}

@@ -12,7 +12,7 @@ from typing import Any
 
 from manyhands.errors import UNREADABLE, InputError, StorageError
 from manyhands.files import write_text, written_aside
-from manyhands.runs import store
+from manyhands.runs import run_folder
 from manyhands.runs.run import order_of
 from manyhands.runs.tensorboard import PREFIX, Events
 from manyhands.timeline import Timeline
@@ -22,7 +22,7 @@ COLUMNS = ("step", "epoch", "loss", "lr", "ms", "val_loss", "val_accuracy")
 Made = dict[str, Any]  # where it was written, and how much
 
 
-def write_csv(run: store.Run, path: Path) -> Made:
+def write_csv(run: run_folder.Run, path: Path) -> Made:
     """Write a row a step, the validation after it in the same row."""
     rows = list(_rows(run))
     text = io.StringIO()
@@ -33,7 +33,7 @@ def write_csv(run: store.Run, path: Path) -> Made:
     return {"path": str(path), "rows": len(rows)}
 
 
-def _rows(run: store.Run) -> Iterator[dict[str, Any]]:
+def _rows(run: run_folder.Run) -> Iterator[dict[str, Any]]:
     """What is known of each step; the epoch, which only validations tell, is counted."""
     samples, sizes = (run.record.get("samples") or {}).get("train"), order_of(run).batch_sizes
     row: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def _epoch(step: int, samples: int, sizes: Sequence[int]) -> int:
     return epoch
 
 
-def write_trace(run: store.Run, path: Path) -> Made:
+def write_trace(run: run_folder.Run, path: Path) -> Made:
     """Write the timeline as Chrome's tracing page and Perfetto read it."""
     source = run.folder / "timeline.json"
     if not os.path.lexists(source):
@@ -69,7 +69,7 @@ def write_trace(run: store.Run, path: Path) -> Made:
     return {"path": str(path), "events": len(timeline.events)}
 
 
-def write_events(run: store.Run, folder: Path) -> Made:
+def write_events(run: run_folder.Run, folder: Path) -> Made:
     """Write an event file for TensorBoard; a second one of the same run replaces the first."""
     records, at = _records(run), _created(run)
     path = folder / f"{PREFIX}{at:010.0f}.{run.name}"
@@ -86,14 +86,14 @@ def write_events(run: store.Run, folder: Path) -> Made:
     return {"path": str(path), "events": len(records)}
 
 
-def _records(run: store.Run) -> list[dict[str, Any]]:
+def _records(run: run_folder.Run) -> list[dict[str, Any]]:
     records = [each for each in run.metrics() if isinstance(each.get("step"), int)]
     if not records:
         raise InputError(f"run {run.folder} is {run.status} and has no metrics: not one of its steps was done")
     return records
 
 
-def _created(run: store.Run) -> float:
+def _created(run: run_folder.Run) -> float:
     try:
         return datetime.fromisoformat(run.record["created"]).timestamp()
     except (KeyError, TypeError, ValueError):

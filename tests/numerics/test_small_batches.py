@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from manyhands.engine import checkpoint
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 REST = "precision=fp64,layout=contiguous,compile=off,threads=1"
 PLANS = ["data:2", "data:2,backend=gloo", "data:2,shard=full", "tensor:2", "owt:2", "pipeline:2", "data:2,tensor:2"]
@@ -38,7 +38,7 @@ def test_small_batches(manyhands: Any, tmp_path: Path, plan: str, batch: int) ->
         return
     if plan in SAME:
         assert trained(manyhands, "serial", batch, tmp_path / "one").code == 0
-        runs = [store.load(tmp_path / name) for name in ("run", "one")]
+        runs = [run_folder.load(tmp_path / name) for name in ("run", "one")]
         losses = [[each["loss"] for each in run.metrics() if "loss" in each] for run in runs]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6 if "server" in plan else 1e-9)  # a worker tells float32
         many, one = (checkpoint.load_model(checkpoint.listing(run.checkpoints)[-1]) for run in runs)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from manyhands.errors import InputError, ManyhandsError, RunError
-from manyhands.runs import store
+from manyhands.runs import run_folder
 
 # What a machine may have too little of, as its system tells it, and what helps.
 SCARCE = {
@@ -20,7 +20,7 @@ SCARCE = {
 
 
 @contextmanager
-def bad_input(run: store.Run) -> Iterator[None]:
+def bad_input(run: run_folder.Run) -> Iterator[None]:
     """Write down bad input that a rank has found, be it not the first: the launcher ends the others, which may not have
     come so far."""
     try:
@@ -31,7 +31,7 @@ def bad_input(run: store.Run) -> Iterator[None]:
 
 
 @contextmanager
-def outcome(run: store.Run) -> Iterator[None]:
+def outcome(run: run_folder.Run) -> Iterator[None]:
     """Write down how the block failed, if it did."""
     try:
         yield
@@ -56,20 +56,20 @@ def _scarce(first: str) -> RunError | None:
     return None
 
 
-def _unforeseen(run: store.Run, about: str) -> RunError:
+def _unforeseen(run: run_folder.Run, about: str) -> RunError:
     """The error that is being handled, with its traceback in the run's log."""
     with suppress(OSError), (run.folder / "log.txt").open("a") as log:
         traceback.print_exc(file=log)
     return RunError(f"{about}; the traceback is in {run.folder / 'log.txt'}")
 
 
-def _mark(run: store.Run, status: str, error: str, exit_code: int) -> None:
+def _mark(run: run_folder.Run, status: str, error: str, exit_code: int) -> None:
     with suppress(ManyhandsError, OSError):  # a full disk is no reason to hide what went wrong before
-        store.load(run.folder).update(status=status, error=error, exit_code=exit_code)
+        run_folder.load(run.folder).update(status=status, error=error, exit_code=exit_code)
 
 
 @contextmanager
-def kept_if_begun(run: store.Run, existed: bool) -> Iterator[None]:
+def kept_if_begun(run: run_folder.Run, existed: bool) -> Iterator[None]:
     """Remove a new run whose input shows to be bad (data, model) before any step; the folder itself if we made it."""
     try:
         yield

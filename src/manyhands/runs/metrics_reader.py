@@ -1,9 +1,11 @@
 """Curve: what the validations of a run tell of time: seconds an epoch, and seconds to an accuracy."""
 
+import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from manyhands.runs.store import Run
+from manyhands.files import write_text
+from manyhands.runs.run_folder import Run
 
 TARGET = 0.98  # of the validation accuracy: where time to an accuracy is told
 
@@ -34,3 +36,14 @@ def epoch_seconds(run: Run) -> float | None:
 def seconds_to(run: Run, accuracy: float = TARGET) -> float | None:
     """Of training, up to the first validation with this accuracy; None where none has it."""
     return next((each.seconds for each in points(run) if each.accuracy >= accuracy), None)
+
+
+def cut_metrics(run: Run, step: int) -> None:
+    """Forget what came after `step`: a resumed run does it again."""
+
+    def done(record: dict[str, Any]) -> bool:
+        at = record.get("step")  # none in a line that somebody else has written
+        return isinstance(at, int) and at <= step
+
+    lines = [json.dumps(each) for each in run.metrics() if done(each)]
+    write_text(run.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
