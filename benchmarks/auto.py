@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import find
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 

@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.files import home
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import contest
 from manyhands.runs.cutting import settle_cut
 from manyhands.runs.early import settle_early

@@ -33,6 +33,7 @@ import torch
 from bench import Result, heading, spread
 from torch import Tensor, nn
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.engine.evaluate import evaluate
@@ -43,7 +44,6 @@ from manyhands.optim.optimizer import OptimOptions, build, set_lr
 from manyhands.optim.scaling import base_rate
 from manyhands.optim.schedule import factor
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from bench import heading
 
+from manyhands.config import Config, with_values
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.words import parse
 from manyhands.progress import set_quiet
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.simulated import Simulator, scaled
 
 HOURS, EPOCHS, IMAGES = 98.05, 90, 1_281_167  # of the paper's one GPU

@@ -17,6 +17,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.cost.measured import Profile
 from manyhands.files import write_json
 from manyhands.graph.fuse import fuse
@@ -24,7 +25,6 @@ from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of

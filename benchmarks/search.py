@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 from bench import heading, spread
 
+from manyhands.config import Config, with_values
 from manyhands.machine.cluster import Level
 from manyhands.plan.split import Split
 from manyhands.plan.words import parse
 from manyhands.progress import set_quiet
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.planned import presets_of
 from manyhands.runs.simulated import Simulator
 from manyhands.search.chain import Found, Space, default_proposals, search

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 
 from bench import Result, heading, output_of, spread, train
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.plan.words import parse
 from manyhands.runs.cluster.accuracy import check, learner_of
 from manyhands.runs.cluster.pace import Wanted, described_pace
-from manyhands.runs.config import Config, with_values
 from manyhands.simulate.crew import Crew
 
 MACHINE = "edge4-1gbe"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import mpirun_command
+from manyhands.config import Config
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.run import begin
 
 ORDER = (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine import checkpoint
@@ -19,7 +20,6 @@ from manyhands.engine.clock import Clock
 from manyhands.engine.loop import Loop, Settings
 from manyhands.plan.words import parse
 from manyhands.progress import bar
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble
 
 SERIAL = "serial,device=cpu,precision=fp32,layout=channels_last,kernels=torch,compile=off,capture=off,feed=device"

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import Batch
 from manyhands.data.load import load
@@ -15,7 +16,6 @@ from manyhands.engine.team import Team
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 from numerics.cases import LIMIT, MODELS, distance, steps
 

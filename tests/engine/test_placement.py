@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from manyhands.config import Config
 from manyhands.engine.placement import place
 from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config
 from manyhands.runs.early import settle_early
 
 TABLE = {"axes": ["serial"], "places": [{"name": "pool*", "device": "cpu"}]}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine import checkpoint
@@ -20,7 +21,6 @@ from manyhands.errors import Diverged
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
 from manyhands.progress import bar
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble
 
 PLAIN = "plain,device=cpu,precision=fp32,layout=contiguous,kernels=torch,compile=off,capture=off,feed=loader,workers=0"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from faults.mutations import mutated
+from manyhands.config import read as read_config
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine import checkpoint
@@ -19,7 +20,6 @@ from manyhands.machine import described
 from manyhands.plan import words
 from manyhands.report import study
 from manyhands.runs import export_metrics, metrics_reader, recipe, run_folder
-from manyhands.runs.config import read as read_config
 from manyhands.runs.job import best_checkpoint
 from manyhands.runs.predict import load_run, schema_of
 

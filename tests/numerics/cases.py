@@ -6,11 +6,11 @@ from collections.abc import Iterable
 import torch.distributed as dist
 from torch import Tensor
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine.team import Team
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble
 
 # What to train on which shape; dropout apart, whose masks depend on the split.

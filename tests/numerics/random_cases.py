@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine import part
@@ -16,7 +17,6 @@ from manyhands.engine.team import Team
 from manyhands.errors import InputError, ModelError
 from manyhands.plan.words import parse
 from manyhands.runs import guard as rules
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble
 from numerics.cases import REST, distance

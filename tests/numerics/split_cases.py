@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine.evaluate import evaluate
@@ -28,7 +29,6 @@ from manyhands.plan.partition import ways
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble, build_model, sample_input
 from numerics import cases
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, distance, trained

@@ -1,10 +1,10 @@
 """Block by block over ranks, and the same on one device."""
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine.team import Team
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare

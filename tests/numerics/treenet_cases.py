@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.team import Team
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare

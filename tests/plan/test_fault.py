@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from manyhands.config import Config, with_settings
 from manyhands.errors import ConfigError
 from manyhands.plan.fault import Fault, read
-from manyhands.runs.config import Config, with_settings
 
 
 def test_nothing_said_slows_nobody() -> None:

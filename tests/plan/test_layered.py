@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from manyhands.config import Config
 from manyhands.errors import PlanError
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph, Layer
@@ -14,7 +15,6 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.split import Split, on
 from manyhands.plan.words import parse, read, write
-from manyhands.runs.config import Config
 from manyhands.runs.early import settle_early
 
 

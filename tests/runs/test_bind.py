@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.errors import PlanError
@@ -12,7 +13,6 @@ from manyhands.machine.detect import detect
 from manyhands.plan.plan import OPTIONS, Plan
 from manyhands.plan.words import parse
 from manyhands.runs import bind as binding
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.trial import Trial, measure
 

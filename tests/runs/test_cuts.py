@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.cost.measured import Profile
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
@@ -11,7 +12,6 @@ from manyhands.machine.link import Link
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.words import parse
 from manyhands.runs import find
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from manyhands.config import Config, with_settings, with_values
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_settings, with_values
 from manyhands.runs.early import settle_early
 
 MACHINE = Machine(host="", cpu="", cores=tuple(Core(number, number, 0, 0) for number in range(4)), memory_bytes=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
@@ -14,7 +15,6 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.split import on
 from manyhands.plan.words import parse
 from manyhands.runs import auto, find, run_folder
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.early import settle_early
 from manyhands.runs.find import Answer, Candidate

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from manyhands.config import Config
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.lock import LOCK, held
 from manyhands.runs.run import begin
 

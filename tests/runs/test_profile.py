@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from manyhands.config import Config
 from manyhands.cost.measured import Profile
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
@@ -12,7 +13,6 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.runs import profile
-from manyhands.runs.config import Config
 from manyhands.runs.links import Links
 from manyhands.runs.profile import _jitter, _slower
 from manyhands.runs.profiled import in_stretches

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from manyhands.config import Config
 from manyhands.errors import ConfigError, InputError
 from manyhands.runs import columns, finding, recipe
 from manyhands.runs.cells import telling
-from manyhands.runs.config import Config
 
 STUDIES = {
     "affinity",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from manyhands.config import Config
 from manyhands.errors import DataError, RankError
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.run import begin
 from manyhands.runs.status import bad_input
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from manyhands.cli.study import show
+from manyhands.config import Config, with_values
 from manyhands.plan.plan import from_table
 from manyhands.plan.words import parse
 from manyhands.report.markdown import markdown
 from manyhands.report.report import gather
 from manyhands.runs import recipe
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.simulated import Simulator
 from manyhands.runs.study_simulated import Bench
 

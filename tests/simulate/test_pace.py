@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.machine import described
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.simulated import Simulator
 from manyhands.simulate.pace import Pace, all_reduce, between
 

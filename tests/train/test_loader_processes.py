@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.data.loader import to_tensor
@@ -21,7 +22,6 @@ from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.runs import bind as binding
 from manyhands.runs import trial as trials
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.trial import Trial, measure_fed
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune.child import settled
 from manyhands.runs.tune.speeds import Speeds
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from manyhands.cli import output
+from manyhands.config import Config
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config
 
 TARGET = 0.98
 

@@ -7,6 +7,7 @@ import typer
 
 from manyhands.cli import options, output
 from manyhands.cli.train import summary
+from manyhands.config import Config, keys
 from manyhands.errors import InputError
 from manyhands.files import home
 from manyhands.progress import say
@@ -14,7 +15,6 @@ from manyhands.report.history import Series, history, losses
 from manyhands.report.selection import selected, value
 from manyhands.report.spark import spark
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config, keys
 
 NARROW, WIDE = 8, 30  # columns of a curve in a table of runs, and of one run's
 CURVES = {

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from manyhands.config import Config, read, with_settings, with_values
 from manyhands.errors import ConfigError, InputError
 from manyhands.files import home
 from manyhands.runs import run_folder as store
 from manyhands.runs import tensorboard
-from manyhands.runs.config import Config, read, with_settings, with_values
 
 MOST_NAMED = 5  # runs in the one line of an error
 

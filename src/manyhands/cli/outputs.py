@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from manyhands.config import Config
 from manyhands.data.known import KNOWN, find
 from manyhands.errors import InputError, StorageError
 from manyhands.files import check_output, identity
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.run import order_of
 
 

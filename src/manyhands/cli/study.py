@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from manyhands.cli import options, output
+from manyhands.config import read_settings
 from manyhands.errors import ConfigError
 from manyhands.runs import recipe as recipes
 from manyhands.runs import study as studies
-from manyhands.runs.config import read_settings
 
 SEVERAL = {"training": "trainings", "simulation": "simulations", "search": "searches"}
 # What every study may have: its column, digits, what it is multiplied by, and its unit.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from manyhands.comm.launch import in_fresh_process
 from manyhands.comm.rank import place
+from manyhands.config import Config
 from manyhands.errors import InputError, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
@@ -12,7 +13,6 @@ from manyhands.progress import bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
-from manyhands.runs.config import Config
 from manyhands.runs.status import kept_if_begun
 
 PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json

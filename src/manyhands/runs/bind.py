@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import manyhands
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
 from manyhands.engine.team import Team
@@ -33,7 +34,6 @@ from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.runs.changed import source_hash
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.trial import Trial, measure, measure_fed
 
 # Compiling costs up to half a minute; a training must be this long for a gain of a few percent to repay it.

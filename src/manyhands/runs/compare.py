@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.files import write_json
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.rows import rows
 from manyhands.runs.sweep import Case, train_all
 

@@ -1,10 +1,10 @@
 """Complete: what a plan that shards layers leaves open, decided before the run's folder is made."""
 
 from manyhands.comm.rank import place
+from manyhands.config import Config
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config
 from manyhands.runs.early import settle_early
 
 

@@ -13,6 +13,7 @@ import torch
 
 from manyhands.comm.flock import Flock
 from manyhands.comm.stopped import GRACE, ended_when_stopped
+from manyhands.config import Config
 from manyhands.data.feed import Feed
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.conductor import Conductor
@@ -24,7 +25,6 @@ from manyhands.optim.schedule import factor
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.hand import WORD
 from manyhands.runs.job import Job
 

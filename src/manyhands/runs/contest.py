@@ -24,13 +24,13 @@ from typing import Any
 
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import leave, place
+from manyhands.config import Config, with_values
+from manyhands.config import from_table as config_from_table
 from manyhands.errors import ManyhandsError
 from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import bar
-from manyhands.runs.config import Config, with_values
-from manyhands.runs.config import from_table as config_from_table
 
 ROUNDS = 5
 SECONDS = 0.5  # of a plan's turn

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from manyhands.config import Config
 from manyhands.cost.measured import Profile
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph
@@ -18,7 +19,6 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config
 from manyhands.runs.early import settle_early
 from manyhands.runs.planned import MOST_EXACT, named
 from manyhands.runs.predicted import cut_costs, predicted_cut

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from manyhands.comm.stopped import MEASURING, ended_when_stopped
+from manyhands.config import Config
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph
 from manyhands.plan.layered import splits_of
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
-from manyhands.runs.config import Config
 from manyhands.runs.here import Here
 from manyhands.runs.mixes import has_batch_norm, mixes_samples
 from manyhands.runs.simulated import micro_batches

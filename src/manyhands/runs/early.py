@@ -4,6 +4,7 @@ import platform
 from dataclasses import replace
 
 from manyhands.comm.rank import Place, is_pinned
+from manyhands.config import Config
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
@@ -12,7 +13,6 @@ from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.fault import Fault
 from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import BY_RANK, Plan
-from manyhands.runs.config import Config
 
 RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")
 # What plans that cut layers do not do yet: options, and the values that they have then.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm.stopped import MEASURING, ended_when_stopped
+from manyhands.config import Config
 from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import home, write_json
@@ -25,7 +26,6 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.runs.changed import source_hash
-from manyhands.runs.config import Config
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.early import settle_early

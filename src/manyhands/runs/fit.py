@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.errors import ModelError
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.runs import auto, run, run_folder
-from manyhands.runs.config import Config, with_values
 
 
 def fit(

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 import manyhands
 from manyhands.comm.late import named
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import HostFeed, Share
 from manyhands.engine.hybrid import Hybrid
@@ -36,7 +37,6 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import say
 from manyhands.runs.changed import source_hash
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import Job, assemble, build_model
 from manyhands.runs.still import Still, hold_still
 

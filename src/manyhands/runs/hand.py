@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from manyhands.config import Config
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table
 from manyhands.progress import set_quiet
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.run import order_of
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from manyhands.config import Config, with_values
 from manyhands.cost.measured import Profile
 from manyhands.data.load import load
 from manyhands.errors import InputError, PlanError
@@ -14,7 +15,6 @@ from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links, known_links, known_messages

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from manyhands.config import Config, ModelConfig
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
 from manyhands.data.loader import LoaderFeed
@@ -40,7 +41,6 @@ from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config, ModelConfig
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Layers: the graph of a config's model, on its data."""
 
+from manyhands.config import Config, with_values
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import build_model, sample_input
 
 SAMPLES = 2  # one alone could be taken for a size that does not grow

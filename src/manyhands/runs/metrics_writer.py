@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from manyhands.config import Config
 from manyhands.files import storage_errors
 from manyhands.runs import run_folder, tensorboard
-from manyhands.runs.config import Config
 
 FLUSH_SECONDS = 0.5  # often enough for a page that watches
 

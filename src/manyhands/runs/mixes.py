@@ -6,11 +6,11 @@ Then it matters with which others a sample is: cut into micro-batches, or into t
 import torch
 from torch import Tensor, nn
 
+from manyhands.config import Config
 from manyhands.data.dataset import Dataset
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import as_it_was
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config
 from manyhands.runs.job import build_model, sample_input
 from manyhands.runs.still import Still, hold_still
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from manyhands.config import with_values
 from manyhands.data.encode import encode
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
@@ -16,7 +17,6 @@ from manyhands.errors import UNREADABLE, DataError, InputError
 from manyhands.files import read
 from manyhands.runs import run_folder
 from manyhands.runs.changed import check_code
-from manyhands.runs.config import with_values
 from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
 from manyhands.runs.run import order_of
 

@@ -1,5 +1,6 @@
 """Predicted: the step of a plan on this machine, simulated from what its layers and links cost here."""
 
+from manyhands.config import Config
 from manyhands.cost.measured import Measured, Profile
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Accelerator, Cluster, Level
@@ -10,7 +11,6 @@ from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.presets import splits
 from manyhands.plan.split import on
-from manyhands.runs.config import Config
 from manyhands.runs.links import Links
 from manyhands.runs.simulated import Prediction, check_degrees, micro_batches
 from manyhands.simulate.result import predict

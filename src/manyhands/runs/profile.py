@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from manyhands.comm.launch import in_fresh_process
+from manyhands.config import Config
+from manyhands.config import from_table as config_from_table
 from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import TemporaryFolder, home, write_json
@@ -27,8 +29,6 @@ from manyhands.machine.process import settle
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
 from manyhands.runs.changed import source_hash
-from manyhands.runs.config import Config
-from manyhands.runs.config import from_table as config_from_table
 
 WAIT = 120.0  # seconds for the other processes to come as far
 FAILED = "failed"  # a file: one of them has

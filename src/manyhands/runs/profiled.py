@@ -14,13 +14,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from manyhands.config import Config, with_values
 from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batch, Feed
 from manyhands.data.load import load
 from manyhands.engine.layers import Notes, Passes, passes
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 from manyhands.runs.profile import alone, waits_in_norms
 

@@ -27,13 +27,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, keys, with_values
 from manyhands.errors import ConfigError, InputError, choices
 from manyhands.files import read_toml
 from manyhands.plan.plan import OPTIONS, Plan
 from manyhands.plan.plan import from_table as plan_from_table
 from manyhands.plan.words import parse
 from manyhands.runs.cells import LINE, Values, grid, is_plan, label, one_at_a_time, varying
-from manyhands.runs.config import Config, keys, with_values
 from manyhands.runs.recipe_check import check_range, check_told, check_types
 from manyhands.runs.sweep import Case
 from manyhands.runs.virtual import KEYS as VIRTUAL_KEYS

@@ -18,6 +18,8 @@ from typing import Any
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import Place, join, leave, place
 from manyhands.comm.stopped import GRACE, ended_when_stopped
+from manyhands.config import Config, with_values
+from manyhands.config import from_table as config_from_table
 from manyhands.data.known import KNOWN
 from manyhands.errors import ConfigError, InputError, RankError
 from manyhands.machine.detect import detect
@@ -28,8 +30,6 @@ from manyhands.progress import Bar, bar, logged_to, looking, say
 from manyhands.runs import run_folder
 from manyhands.runs.changed import SOURCE, check_code, source_hash
 from manyhands.runs.complete import completed
-from manyhands.runs.config import Config, with_values
-from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 from manyhands.runs.lock import held
 from manyhands.runs.status import bad_input, kept_if_begun, outcome

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manyhands.config import Config
 from manyhands.errors import MissingPackage
 from manyhands.progress import say
 from manyhands.runs import run_folder
-from manyhands.runs.config import Config
 from manyhands.runs.recipe import Recipe
 from manyhands.runs.sweep import Case, fail, sweep
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import Place, place
+from manyhands.config import Config, with_values
 from manyhands.errors import InputError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 
 PLAN = "MANYHANDS_PLAN"  # the plan of the ranks, as JSON

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from manyhands.config import Config
 from manyhands.cost.analytic import Analytic
 from manyhands.errors import InputError, PlanError, choices
 from manyhands.graph.fuse import fuse
@@ -14,7 +15,6 @@ from manyhands.plan.layered import devices_of, splits_of
 from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
-from manyhands.runs.config import Config
 from manyhands.runs.layers import graph_of
 from manyhands.runs.mixes import has_batch_norm
 from manyhands.simulate.board import Problem

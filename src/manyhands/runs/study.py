@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError, InputError, PlanError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
 from manyhands.runs import columns, estimate, laws, run_folder
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import settle_early
 from manyhands.runs.finding import finding
 from manyhands.runs.recipe import Recipe

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import DataConfig, ModelConfig
 from manyhands.errors import InputError
 from manyhands.machine import described
 from manyhands.progress import bar
 from manyhands.runs import run_folder
-from manyhands.runs.config import DataConfig, ModelConfig
 from manyhands.runs.planned import name_of, plan_on, presets_of
 from manyhands.runs.rows import mean_and_std
 from manyhands.runs.simulated import Prediction, Simulator

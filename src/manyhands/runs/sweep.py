@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm.launch import in_fresh_process
+from manyhands.config import Config
 from manyhands.errors import InputError, RunError
 from manyhands.files import locked
 from manyhands.plan.plan import Plan
@@ -20,7 +21,6 @@ from manyhands.progress import Bar, bar, say
 from manyhands.runs import run as runs
 from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
-from manyhands.runs.config import Config
 from manyhands.runs.virtual import Virtual
 
 LOCK = ".lock"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Feed
 from manyhands.data.load import load
@@ -33,7 +34,6 @@ from manyhands.runs import metrics_reader, mixes, run_folder, tensorboard
 from manyhands.runs.alike import alike
 from manyhands.runs.bind import bind_together
 from manyhands.runs.changed import DATA, check_data
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.guard import guard
 from manyhands.runs.job import Job, assemble, build_model, kernels_given_back
 from manyhands.runs.metrics_writer import Metrics, metrics_of

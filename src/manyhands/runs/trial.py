@@ -11,13 +11,13 @@ from itertools import islice
 import numpy as np
 import torch
 
+from manyhands.config import Config
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batch, Feed
 from manyhands.engine.loop import slow_first_steps
 from manyhands.engine.step import Step
 from manyhands.engine.team import Team
 from manyhands.plan.plan import Plan
-from manyhands.runs.config import Config
 from manyhands.runs.job import assemble, make_feed
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 12

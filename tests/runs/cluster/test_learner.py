@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import share_of
 from manyhands.data.load import load
@@ -18,7 +19,6 @@ from manyhands.runs.cluster.accuracy import Outcome, follow, learner_of
 from manyhands.runs.cluster.apart import Gossip, Local
 from manyhands.runs.cluster.learner import Learner
 from manyhands.runs.cluster.together import Free, Sum
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 from manyhands.simulate.crew import Average, Gradient, Meet, Push
 from manyhands.simulate.pace import Pace

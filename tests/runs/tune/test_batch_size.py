@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError, InputError, RunError
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune import kept
 from manyhands.runs.tune.batch_size import Wish, best_of, critical_batch
 from manyhands.runs.tune.child import Answer

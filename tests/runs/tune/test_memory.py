@@ -15,7 +15,7 @@ UNDER_A_LIMIT = f"""
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT}, {LIMIT}))
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, with_values
+from manyhands.config import Config, with_values
 from manyhands.runs.tune.child import settled
 from manyhands.runs.tune.speeds import Speeds
 values = {{"data.name": "synthetic:3x64x64,4", "data.size": 1000, "data.test_size": 10, "model.width": 0.5}}

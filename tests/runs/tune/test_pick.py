@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from manyhands.config import Config, from_table, with_settings, with_values
 from manyhands.errors import ConfigError, RunError
 from manyhands.plan.plan import Plan, to_table
 from manyhands.plan.words import parse
-from manyhands.runs.config import Config, from_table, with_settings, with_values
 from manyhands.runs.tune import kept, speeds
 from manyhands.runs.tune.child import Answer
 from manyhands.runs.tune.pick import pick

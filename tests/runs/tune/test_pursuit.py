@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine.team import Team
@@ -12,7 +13,6 @@ from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import trial as trials
 from manyhands.runs.bind import worker_counts
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.job import assemble
 from manyhands.runs.tune import loaders, pursuit, ramp
 from manyhands.runs.tune.child import Task

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from manyhands.config import Config
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batches, share_of
 from manyhands.data.load import load
@@ -20,7 +21,6 @@ from manyhands.runs.cluster.apart import Gossip, Local
 from manyhands.runs.cluster.learner import Learner
 from manyhands.runs.cluster.pace import Wanted, own_options
 from manyhands.runs.cluster.together import Free, Together
-from manyhands.runs.config import Config
 from manyhands.runs.job import assemble
 from manyhands.runs.training import check_sizes
 from manyhands.simulate.crew import Crew

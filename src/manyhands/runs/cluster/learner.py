@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from manyhands.config import Config
 from manyhands.data.feed import Batches, part_of
 from manyhands.engine.evaluate import Score, evaluate
 from manyhands.errors import Diverged
 from manyhands.optim.schedule import factor
-from manyhands.runs.config import Config
 from manyhands.runs.job import Job
 from manyhands.simulate.crew import Act, Crew
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from manyhands.config import Config
 from manyhands.cost.analytic import Analytic
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import USES, Plan
-from manyhands.runs.config import Config
 from manyhands.runs.layers import graph_of
 from manyhands.runs.simulated import Simulator
 from manyhands.simulate.pace import Pace, all_reduce, between

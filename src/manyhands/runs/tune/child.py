@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from manyhands.comm import launch, mpirun
 from manyhands.comm.rank import leave, place
+from manyhands.config import Config
+from manyhands.config import from_table as config_from_table
 from manyhands.errors import InputError, ManyhandsError, PlanError, RunError
 from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import looking, set_quiet
-from manyhands.runs.config import Config
-from manyhands.runs.config import from_table as config_from_table
 from manyhands.runs.early import settle_early
 from manyhands.runs.tune.memory import guard
 

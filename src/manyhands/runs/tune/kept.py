@@ -4,9 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
+from manyhands.config import Config
 from manyhands.errors import UNREADABLE
 from manyhands.files import home, sha256, write_json
-from manyhands.runs.config import Config
 
 
 def keep(config: Config, critical_batch: float) -> None:

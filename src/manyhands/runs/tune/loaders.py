@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from manyhands.config import with_values
 from manyhands.errors import RunError
 from manyhands.machine.detect import detect
 from manyhands.runs.bind import bind, loaders, shortest
-from manyhands.runs.config import with_values
 from manyhands.runs.trial import measure_fed
 from manyhands.runs.tune.child import Task
 

@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 from manyhands.comm.rank import place
+from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
 from manyhands.optim.options import OptimOptions
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.progress import bar
 from manyhands.runs import run as runs
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune import kept
 from manyhands.runs.tune.batch_size import LEAST_STEPS
 from manyhands.runs.tune.child import settled

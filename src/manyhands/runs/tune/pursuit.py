@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from manyhands.config import Config, with_values
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.loop import total_steps
 from manyhands.engine.noise import Noise
 from manyhands.optim.optimizer import set_lr
 from manyhands.optim.schedule import factor
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.early import has_two_gradients
 from manyhands.runs.job import Job, assemble
 from manyhands.runs.training import RANK_SEEDS

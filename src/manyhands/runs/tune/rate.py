@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from manyhands.config import Config
 from manyhands.errors import RunError
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar
-from manyhands.runs.config import Config
 from manyhands.runs.tune.child import ask, settled
 
 LOW, HIGH, STEPS = 1e-6, 10.0, 140

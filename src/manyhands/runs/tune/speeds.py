@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.plan.plan import Plan, from_table
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune.child import ask
 
 LONGEST_MS = 20_000.0  # of a step: a batch for which it would take longer is not tried

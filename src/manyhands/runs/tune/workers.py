@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from manyhands.config import Config, with_values
 from manyhands.errors import PlanError
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
-from manyhands.runs.config import Config, with_values
 from manyhands.runs.tune.child import ask, settled
 
 

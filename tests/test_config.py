@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from manyhands.config import Config, from_table, keys, read, with_settings
 from manyhands.errors import ConfigError
-from manyhands.runs.config import Config, from_table, keys, read, with_settings
 
 
 def test_settings_are_read_as_their_type() -> None:
