@@ -19,8 +19,9 @@ from typing import Any
 
 from bench import HERE, heading, spread
 
-from manyhands.comm.launch import ranks
-from manyhands.comm.rank import join, place
+from manyhands.comm.launch.elastic import ranks
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import join
 from manyhands.machine.affinity import deal
 from manyhands.machine.detect import detect
 from manyhands.machine.process import settle
@@ -44,7 +45,7 @@ def measure(out: Path, repeats: int, pinned: bool, sizes: list[float]) -> None:
     import torch.distributed as dist
 
     join(here, "gloo")
-    from manyhands.comm import shm
+    from manyhands.comm.backends import shm
 
     shm.register()
     group: Any = dist.new_group(backend="shm")

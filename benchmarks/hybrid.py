@@ -131,7 +131,7 @@ def links() -> dict[str, Link]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "points.json"
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-        on_both("manyhands.comm.measure", "gloo", str(out), cores, str(2**24), "2.0", "best")
+        on_both("manyhands.comm.links_rank", "gloo", str(out), cores, str(2**24), "2.0", "best")
         told = json.loads(out.read_text())
     return {name: Link("gloo", name, 2, *fit(points), tuple(map(tuple, points))) for name, points in told.items()}
 

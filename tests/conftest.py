@@ -13,7 +13,7 @@ import pytest
 from manyhands import files
 from manyhands.cli.main import run
 from manyhands.cli.output import give_back_output
-from manyhands.comm import mpirun
+from manyhands.comm.launch import mpirun
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.errors import MissingPackage

@@ -69,7 +69,7 @@ class Pool:
 def serve(pipe: Connection) -> None:
     import torch.distributed as dist
 
-    from manyhands.comm import mpi
+    from manyhands.comm.backends import mpi
 
     while True:
         case, backend, rank, world, store, timeout, arguments = pipe.recv()
@@ -95,8 +95,9 @@ def serve(pipe: Connection) -> None:
 def main() -> None:
     import torch
 
-    from manyhands.comm import mpi, shm
-    from manyhands.comm.rank import die_with_parent, place
+    from manyhands.comm.backends import mpi, shm
+    from manyhands.comm.launch.bootstrap import die_with_parent
+    from manyhands.comm.ranks.rank_info import place
 
     die_with_parent()
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.comm import measure
+from manyhands.comm import links as measure
 from manyhands.errors import RankError
 from manyhands.machine import describe
 from manyhands.machine.link import Link

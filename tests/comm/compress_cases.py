@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from manyhands.comm.compress import Compression
+from manyhands.comm.comm_hook import Compression
 
 LOSSY = ("bf16", "fp16", "topk", "powersgd")
 KINDS = ("none", *LOSSY)

@@ -5,7 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from manyhands.comm.rank import join, place
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import join
 
 mode, backend, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 here = place()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.comm.many_hosts import interface
+from manyhands.comm.ranks.many_hosts import interface
 from manyhands.errors import InputError
 
 PORT = 29_517

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.average import Average, ema, swa
-from manyhands.engine.team import Team
 from manyhands.runs.job import Job
 from numerics.cases import LIMIT, STEPS, distance
 from numerics.split_cases import job_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.noise import Noise
-from manyhands.engine.team import Team
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble
 from numerics.cases import REST, ordered, trained

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.apart import Later, defer
 from manyhands.engine.beside import Threaded, beside
-from manyhands.engine.team import Team
 from manyhands.models import zoo
 from numerics.cases import LIMIT, distance, steps
 

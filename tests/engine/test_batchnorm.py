@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from engine import norm_cases as cases
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.batchnorm import GlobalBatchNorm1d, GlobalBatchNorm2d, GlobalBatchNorm3d, over_ranks
-from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import Batch
 from manyhands.data.load import load
 from manyhands.engine.step import CapturedStep
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse

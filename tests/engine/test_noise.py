@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from engine import noise_cases
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Share
 from manyhands.engine.noise import Noise, moments, scale_of
-from manyhands.engine.team import Team
 from numerics.cases import steps
 
 GRADIENT = torch.linspace(-1, 1, 200, dtype=torch.float64)

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.shares import NOW, SharedLoader, cut
 from manyhands.engine.spread import Spread
-from manyhands.engine.team import Team
 from manyhands.errors import DataError, ModelError
 from manyhands.plan.words import parse
 

@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Feed
 from manyhands.engine import checkpoint
 from manyhands.engine.checkpoint import Position
 from manyhands.engine.flat import Flat
 from manyhands.engine.local import Local
 from manyhands.engine.stale import Stale, row_size
-from manyhands.engine.team import Team
 from manyhands.optim import optimizer as optim
 from manyhands.plan.consistency import averages, elastic_rate
 from manyhands.plan.words import parse

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.stale import Stale
-from manyhands.engine.team import Team
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble
 from numerics.apart_cases import agree

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch.nn.functional import cross_entropy
 
-from manyhands.engine.team import Team
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.plan.layout import edges
 from numerics.cases import LIMIT, trained
 from numerics.split_cases import compare, job_of

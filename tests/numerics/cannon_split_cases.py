@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.hybrid import Hybrid
-from manyhands.engine.team import Team
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 import torch.distributed as dist
 from torch import Tensor
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.engine.team import Team
 from manyhands.plan.words import parse
 from manyhands.runs.job import Job, assemble
 

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine import recurrent
 from manyhands.engine.hybrid import Hybrid
-from manyhands.engine.team import Team
 from manyhands.graph.trace import trace
 from manyhands.plan.partition import fits
 from manyhands.plan.pipeline import pipeline_of

@@ -8,12 +8,12 @@ from unittest import mock
 import pytest
 import torch
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine import part
 from manyhands.engine.evaluate import evaluate
-from manyhands.engine.team import Team
 from manyhands.errors import InputError, ModelError
 from manyhands.plan.words import parse
 from manyhands.runs import guard as rules

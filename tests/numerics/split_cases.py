@@ -14,13 +14,13 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.engine.evaluate import evaluate
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.logits import Logits
-from manyhands.engine.team import Team
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace

@@ -1,9 +1,9 @@
 """Block by block over ranks, and the same on one device."""
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.engine.team import Team
 from manyhands.plan.words import parse
 from manyhands.runs.job import Job, assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained

@@ -176,7 +176,7 @@ def test_json_alone_is_on_standard_output(manyhands, written: Written) -> None:
 
 LIVE = """
 import os, sys, time
-from manyhands.comm.rank import place
+from manyhands.comm.ranks.rank_info import place
 print(f"rank {place().rank}", end="")
 print("half a line\\r", end="", file=sys.stderr)
 while not os.path.exists(sys.argv[1]):

@@ -30,8 +30,9 @@ from manyhands.cli import (
     tune,
     version,
 )
-from manyhands.comm.rank import end_now, place
-from manyhands.comm.speaker import speaks
+from manyhands.comm.launch.bootstrap import end_now
+from manyhands.comm.launch.error_reporting import speaks
+from manyhands.comm.ranks.rank_info import place
 from manyhands.errors import ManyhandsError
 from manyhands.files import home, make_folder
 from manyhands.runs.run import leads

@@ -24,7 +24,7 @@ from torch._compile import _disable_dynamo
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from manyhands.engine.team import Team
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.errors import ModelError
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from manyhands.comm.message import Coming, Going, receive, send
+from manyhands.comm.host_staged import Coming, Going, receive, send
 from manyhands.errors import PlanError
 from manyhands.plan.layout import Span, edges
 

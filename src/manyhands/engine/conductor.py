@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhands.comm.reduction import parts
-from manyhands.comm.stopped import is_stopped
-from manyhands.comm.wire import Door, Gone, Head, Wire
+from manyhands.comm.connection import Door, Gone, Head, Wire
+from manyhands.comm.ranks.stopped import is_stopped
 from manyhands.data.feed import Batch, Share
 from manyhands.engine.agenda import Agenda, horizon
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat, state_of, told_state
 from manyhands.engine.worker import buffers_of, mean_of, set_buffers
 from manyhands.errors import RankError
+from manyhands.plan.tensor_layout import parts
 
 
 class Conductor:

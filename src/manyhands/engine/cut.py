@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm import objects
+from manyhands.comm.ranks import objects
 from manyhands.engine.attention import Attention
 from manyhands.engine.batchnorm import GlobalBatchNorm
 from manyhands.engine.cannon import Cannon

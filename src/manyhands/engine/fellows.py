@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.post import Post
-from manyhands.engine.team import Team
 from manyhands.plan.layout import parameter_groups, sample_groups
 from manyhands.plan.split import Split
 

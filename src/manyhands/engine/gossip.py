@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm.wire import Door, Gone, Head, Wire, dial
+from manyhands.comm.connection import Door, Gone, Head, Wire, dial
 from manyhands.data.feed import Share
 from manyhands.engine.agenda import Item
 from manyhands.engine.exchange import Alone

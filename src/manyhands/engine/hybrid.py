@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Batch
 from manyhands.engine.apart import Later, defer
 from manyhands.engine.batchnorm import over_ranks
@@ -28,7 +29,6 @@ from manyhands.engine.part import Part, current, feature_dim, part_of, plain
 from manyhands.engine.piece import check
 from manyhands.engine.post import Lay, Post
 from manyhands.engine.replicated import Make
-from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.plan.layout import Layout, Span, made, parameter_groups, reduction_groups, sample_groups

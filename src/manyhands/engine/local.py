@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from manyhands.comm.shm import ShmGroup
+from manyhands.comm.backends.shm import ShmGroup
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.batchnorm import own_norms, with_own_norms
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat
 from manyhands.engine.replicated import Make
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
 from manyhands.plan.consistency import averages, elastic_rate
 

@@ -23,8 +23,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Share
-from manyhands.engine.team import Team
 
 DECAY = 0.98  # of the smoothing: about the last fifty measured steps count
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyhands.engine.team import Team
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.optim.trust import Trusting
 
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch.distributed as dist
 from torch import nn
 
-from manyhands.comm.shm import ShmGroup
+from manyhands.comm.backends.shm import ShmGroup
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.exchange import Alone, Exchange
 from manyhands.engine.hybrid import Hybrid
 from manyhands.engine.local import Local
 from manyhands.engine.replicated import Make, Replicated
 from manyhands.engine.shared import Shared
 from manyhands.engine.stale import Stale
-from manyhands.engine.team import Team
 from manyhands.graph.graph import Graph
 from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.plan import Plan

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from manyhands.comm.message import Going, receive, send
+from manyhands.comm.host_staged import Going, receive, send
 from manyhands.engine.seed import seed_of
 from manyhands.plan.layout import Block, Layout, Move, moves
 

@@ -12,12 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import nn
 
-from manyhands.comm.reduction import parts
-from manyhands.comm.wire import Head, Wire
+from manyhands.comm.connection import Head, Wire
 from manyhands.data.feed import Share
 from manyhands.engine.agenda import Item
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat, Gradients
+from manyhands.plan.tensor_layout import parts
 
 
 class Pushing(Alone):

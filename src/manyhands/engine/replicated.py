@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from manyhands.comm.compress import Compression
+from manyhands.comm.comm_hook import Compression
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.buffers import average, own_buffers, take_first
 from manyhands.engine.exchange import Alone
 from manyhands.engine.noise import Noise
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import lay_out
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm.reduction import reduce_rows
-from manyhands.comm.wire import Head, Wire
+from manyhands.comm.backends.reduction import reduce_rows
+from manyhands.comm.connection import Head, Wire
 from manyhands.engine.flat import one_state, state_of, told_state
 from manyhands.errors import RankError
 from manyhands.optim.optimizer import load_state, set_lr

@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.buffers import average, own_buffers
 from manyhands.engine.exchange import Alone
 from manyhands.engine.norms import Of, use_norms
 from manyhands.engine.replicated import Make
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
 
 

@@ -20,14 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm.reduction import parts, reduce_rows
-from manyhands.comm.shm import ShmGroup
+from manyhands.comm.backends.reduction import reduce_rows
+from manyhands.comm.backends.shm import ShmGroup
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.buffers import average, own_buffers
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat, Gradients
 from manyhands.engine.norms import Of, use_norms
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import load_state
+from manyhands.plan.tensor_layout import parts
 
 
 class Shared(Alone):

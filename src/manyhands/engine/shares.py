@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Share, share_of
-from manyhands.engine.team import Team
 from manyhands.errors import DataError
 
 TOLD = 1000  # batches that the leader tells at a time: samplers may be endless

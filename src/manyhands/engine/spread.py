@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
-from manyhands.comm.compress import Compression
+from manyhands.comm.comm_hook import Compression
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.batchnorm import GlobalBatchNorm, over_ranks
 from manyhands.engine.replicated import zero
 from manyhands.engine.shares import NOW
-from manyhands.engine.team import Team
 from manyhands.errors import ModelError, PlanError
 from manyhands.plan.plan import Plan
 

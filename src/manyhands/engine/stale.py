@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from manyhands.comm.later import Sums, sums
+from manyhands.comm.backends.async_all_reduce import Sums, sums
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.batchnorm import own_norms, with_own_norms
 from manyhands.engine.buffers import average, own_buffers
 from manyhands.engine.exchange import Alone
 from manyhands.engine.flat import Flat
 from manyhands.engine.replicated import Make
-from manyhands.engine.team import Team
 from manyhands.optim.optimizer import set_lr
 from manyhands.plan.consistency import ready
 

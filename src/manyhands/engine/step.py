@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Batch, Feed, Share
 from manyhands.engine.batchnorm import GlobalBatchNorm
 from manyhands.engine.exchange import Exchange, Given
-from manyhands.engine.team import Team
 from manyhands.plan.plan import Plan
 
 # Steps that a batch shape runs eagerly, on the stream that captures later, before its graph is captured: kernels

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm.wire import Head, Wire
+from manyhands.comm.connection import Head, Wire
 from manyhands.data.feed import Batches, DeviceFeed, HostFeed, Share, part_of, share_of
 from manyhands.engine.agenda import Item
 from manyhands.engine.seed import seed_of

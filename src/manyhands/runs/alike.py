@@ -4,7 +4,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manyhands.engine.team import Team
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.errors import InputError
 
 MOST = 60  # characters of a value that are shown

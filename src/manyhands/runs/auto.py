@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from manyhands.comm.launch import in_fresh_process
-from manyhands.comm.rank import place
+from manyhands.comm.launch.fresh_process import in_fresh_process
+from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config
 from manyhands.errors import InputError, PlanError, RunError
 from manyhands.machine.detect import detect

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 import manyhands
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.engine.loop import total_steps
-from manyhands.engine.team import Team
 from manyhands.errors import UNREADABLE, PlanError, RunError
 from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused

@@ -1,6 +1,6 @@
 """Complete: what a plan that shards layers leaves open, decided before the run's folder is made."""
 
-from manyhands.comm.rank import place
+from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from manyhands.comm.flock import Flock
-from manyhands.comm.stopped import GRACE, ended_when_stopped
+from manyhands.comm.launch.supervisor import Flock
+from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
 from manyhands.config import Config
 from manyhands.data.feed import Feed
 from manyhands.engine.checkpoint import Position

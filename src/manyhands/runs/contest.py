@@ -22,8 +22,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm import launch, mpirun
-from manyhands.comm.rank import leave, place
+from manyhands.comm.launch import elastic, fresh_process, mpirun
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import leave
 from manyhands.config import Config, with_values
 from manyhands.config import from_table as config_from_table
 from manyhands.errors import ManyhandsError
@@ -94,13 +95,13 @@ class _Player:
         arguments = [str(self.folder), self.name]
         try:
             if not self.plan.has_ranks:
-                code, errors = launch.in_fresh_process("manyhands.runs.contest", *arguments)
+                code, errors = fresh_process.in_fresh_process("manyhands.runs.contest", *arguments)
                 if code != 0:
                     self.error = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
             elif self.plan.backend == "mpi":
                 mpirun.ranks("manyhands.runs.contest", arguments, self.plan.world)
             else:
-                code, errors = launch.in_fresh_process("manyhands.runs.contest", *arguments, "launch")
+                code, errors = fresh_process.in_fresh_process("manyhands.runs.contest", *arguments, "launch")
                 if code != 0:
                     self.error = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
         except ManyhandsError as error:
@@ -146,7 +147,7 @@ def main(folder: Path, name: str, launches: bool) -> None:
     order = json.loads((folder / f"{name}.order.json").read_text())
     plan = from_table(order["plan"], "order.json")
     if launches:
-        launch.ranks("manyhands.runs.contest", [str(folder), name], plan.world)
+        elastic.ranks("manyhands.runs.contest", [str(folder), name], plan.world)
         return
     _play(folder, name, plan, config_from_table(order["config"], "order.json"))
     leave()
@@ -157,8 +158,8 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
 
     here = place()
     enter(plan, config, here)
+    from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
-    from manyhands.engine.team import Team
     from manyhands.runs.bind import bind_together
     from manyhands.runs.guard import guard
     from manyhands.runs.job import assemble

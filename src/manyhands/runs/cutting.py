@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from manyhands.comm.stopped import MEASURING, ended_when_stopped
+from manyhands.comm.ranks.stopped import MEASURING, ended_when_stopped
 from manyhands.config import Config
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph

@@ -3,7 +3,7 @@
 import platform
 from dataclasses import replace
 
-from manyhands.comm.rank import Place, is_pinned
+from manyhands.comm.ranks.rank_info import Place, is_pinned
 from manyhands.config import Config
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine import affinity
@@ -225,7 +225,7 @@ def _backend(plan: Plan, here: Place | None) -> str:
 
 def _check_backend(plan: Plan) -> None:
     said = f"plan {plan}: backend={plan.backend}"
-    if plan.cuts_layers and plan.device == "cuda":  # by way of the host (comm.message); ranks may share a GPU
+    if plan.cuts_layers and plan.device == "cuda":  # by way of the host (comm.host_staged); ranks may share a GPU
         if plan.backend != "gloo":
             raise PlanError(f"{said} with device=cuda: layers in parts of GPUs go over gloo; leave backend out")
     elif (plan.backend == "nccl") != (plan.device == "cuda"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm.stopped import MEASURING, ended_when_stopped
+from manyhands.comm.ranks.stopped import MEASURING, ended_when_stopped
 from manyhands.config import Config
 from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError

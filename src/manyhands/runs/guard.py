@@ -25,12 +25,12 @@ import torch
 from torch import Tensor, nn
 
 import manyhands
-from manyhands.comm.late import named
+from manyhands.comm.ranks.rank_group import Team
+from manyhands.comm.ranks.timeouts import named
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import HostFeed, Share
 from manyhands.engine.hybrid import Hybrid
-from manyhands.engine.team import Team
 from manyhands.errors import ManyhandsError, ModelError
 from manyhands.files import home, write_json
 from manyhands.plan.axis import Axis

@@ -15,7 +15,7 @@ from manyhands.runs import run_folder
 from manyhands.runs.run import order_of
 
 if TYPE_CHECKING:
-    from manyhands.comm.wire import Wire
+    from manyhands.comm.connection import Wire
 
 WORD = "MANYHANDS_WORD"  # that the processes of one run know
 
@@ -32,7 +32,7 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
     """Keep a part of the parameters until the conductor says that it is over."""
     from functools import partial
 
-    from manyhands.comm.wire import Door
+    from manyhands.comm.connection import Door
     from manyhands.engine.server import Server
     from manyhands.optim import optimizer as optim
 
@@ -59,7 +59,7 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     """Compute gradients until there is nothing more to do."""
     from torch import Tensor
 
-    from manyhands.comm.wire import Head, dial
+    from manyhands.comm.connection import Head, dial
     from manyhands.data.feed import Batches, DeviceFeed, HostFeed
     from manyhands.data.load import load
     from manyhands.engine.flat import state_of
@@ -114,7 +114,7 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
 
 def _hello(port: int, rank: int, own: int) -> "Wire":
     """Tell the conductor who one is, and at which port others find one."""
-    from manyhands.comm.wire import dial
+    from manyhands.comm.connection import dial
 
     about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
     return dial(port, os.environ[WORD], {**about, "port": own})

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, ModelConfig
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
@@ -28,7 +29,6 @@ from manyhands.engine.pipeline import PipelineStep
 from manyhands.engine.placement import place
 from manyhands.engine.slow import slow_down
 from manyhands.engine.step import Step, Trainee, compiles_update, make_step
-from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, ModelError, PlanError
 from manyhands.graph.fuse import fuse
 from manyhands.graph.idle import idle_parameters

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from manyhands.comm import measure
-from manyhands.comm.wire import Door, Head, Wire, dial
+from manyhands.comm import links
+from manyhands.comm.connection import Door, Head, Wire, dial
 from manyhands.errors import UNREADABLE
 from manyhands.files import home, write_json
 from manyhands.machine.cluster import Level
@@ -99,6 +99,6 @@ def _measured(backend: str, ranks: int, machine: Machine, *, usual: bool) -> lis
     try:
         return [Link.from_json(each) for each in json.loads(path.read_text())]
     except UNREADABLE:
-        found = measure.links(backend, ranks, machine.separate_cores, usual=usual)
+        found = links.links(backend, ranks, machine.separate_cores, usual=usual)
         write_json(path, [{**vars(each), "points": [list(point) for point in each.points]} for each in found])
         return found

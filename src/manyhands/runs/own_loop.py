@@ -7,10 +7,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from manyhands.comm.rank import join, place
+from manyhands.comm.ranks.rank_group import Team
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import join
 from manyhands.engine.shares import NOW, SharedLoader
 from manyhands.engine.spread import Spread, sharded
-from manyhands.engine.team import Team
 from manyhands.errors import ModelError
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from manyhands.comm import measure
-from manyhands.comm.launch import in_fresh_process
-from manyhands.comm.rank import place
+from manyhands.comm import links as measure
+from manyhands.comm.launch.fresh_process import in_fresh_process
+from manyhands.comm.ranks.rank_info import place
 from manyhands.errors import InputError, RankError, RunError
 from manyhands.files import TemporaryFolder
 from manyhands.machine.detect import detect

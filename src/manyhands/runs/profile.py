@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from manyhands.comm.launch import in_fresh_process
+from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.config import Config
 from manyhands.config import from_table as config_from_table
 from manyhands.cost.measured import Profile

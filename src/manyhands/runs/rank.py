@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from manyhands.comm.rank import done, place
+from manyhands.comm.launch.bootstrap import done
+from manyhands.comm.ranks.rank_info import place
 from manyhands.progress import set_quiet
 from manyhands.runs import run_folder
 from manyhands.runs.run import work

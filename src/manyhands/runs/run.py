@@ -15,9 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm import launch, mpirun
-from manyhands.comm.rank import Place, join, leave, place
-from manyhands.comm.stopped import GRACE, ended_when_stopped
+from manyhands.comm.launch import elastic, mpirun
+from manyhands.comm.ranks.rank_info import Place, place
+from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
+from manyhands.comm.rendezvous import join, leave
 from manyhands.config import Config, with_values
 from manyhands.config import from_table as config_from_table
 from manyhands.data.known import KNOWN
@@ -106,7 +107,7 @@ def execute(run: run_folder.Run, *, resume: bool = False) -> run_folder.Run:
 def _launch(run: run_folder.Run, plan: Plan, resume: bool) -> None:
     """Start the ranks, and show how far they are."""
     arguments = [str(run.folder), *(["--resume"] if resume else [])]
-    ranks, order = mpirun.ranks if plan.backend == "mpi" else launch.ranks, order_of(run).train
+    ranks, order = mpirun.ranks if plan.backend == "mpi" else elastic.ranks, order_of(run).train
     with (
         bar(f"training on {plan.world} ranks", 100, "%") as shown,
         watched(run.folder, shown),
@@ -154,8 +155,8 @@ def work(run: run_folder.Run, *, resume: bool = False, entered: bool = False) ->
     with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), watch(run):
         if not entered:
             enter(plan, order_of(run), mine)
-        from manyhands.comm.late import named
-        from manyhands.engine.team import Team
+        from manyhands.comm.ranks.rank_group import Team
+        from manyhands.comm.ranks.timeouts import named
         from manyhands.runs.training import train
 
         team = Team() if plan.is_conducted else Team(rank, plan.world)
@@ -234,7 +235,7 @@ def _join(
 ) -> run_folder.Run:
     """As one of the ranks that another launcher has started: the first begins the run and tells it the others."""
     enter(plan, config, here)
-    from manyhands.engine.team import Team
+    from manyhands.comm.ranks.rank_group import Team
     from manyhands.runs.alike import alike
 
     team, run, refused = Team(here.rank, here.world), None, None

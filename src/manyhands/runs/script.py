@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from manyhands.comm import launch, mpirun
-from manyhands.comm.rank import Place, place
+from manyhands.comm.launch import elastic, mpirun
+from manyhands.comm.ranks.rank_info import Place, place
 from manyhands.config import Config, with_values
 from manyhands.errors import InputError, PlanError
 from manyhands.machine.detect import detect
@@ -33,7 +33,7 @@ def launch_script(path: Path, arguments: Sequence[str], plan: Plan) -> Plan:
         raise InputError(f"this is rank {here.rank} of {here.world} already: let that launcher run {path} itself")
     plan = settled(plan)
     order, told = [str(path), *arguments], {PLAN: json.dumps(to_table(plan))}
-    ranks = mpirun.ranks if plan.backend == "mpi" else launch.ranks
+    ranks = mpirun.ranks if plan.backend == "mpi" else elastic.ranks
     ranks("manyhands.runs.scripted", order, plan.world, environment=told, script=True)
     return plan
 

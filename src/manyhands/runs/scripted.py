@@ -5,7 +5,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from manyhands.comm.rank import leave, place
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import leave
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan
 from manyhands.runs.script import launched

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm.launch import in_fresh_process
+from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.config import Config
 from manyhands.errors import InputError, RunError
 from manyhands.files import locked

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Feed
@@ -24,7 +25,6 @@ from manyhands.engine.evaluate import evaluate
 from manyhands.engine.layers import LayerTime, time_layers
 from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
 from manyhands.engine.noise import Noise
-from manyhands.engine.team import Team
 from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine

@@ -11,12 +11,12 @@ from itertools import islice
 import numpy as np
 import torch
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batch, Feed
 from manyhands.engine.loop import slow_first_steps
 from manyhands.engine.step import Step
-from manyhands.engine.team import Team
 from manyhands.plan.plan import Plan
 from manyhands.runs.job import assemble, make_feed
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.engine.team import Team
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import trial as trials

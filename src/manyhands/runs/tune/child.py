@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyhands.comm import launch, mpirun
-from manyhands.comm.rank import leave, place
+from manyhands.comm.launch import elastic, fresh_process, mpirun
+from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.rendezvous import leave
 from manyhands.config import Config
 from manyhands.config import from_table as config_from_table
 from manyhands.errors import InputError, ManyhandsError, PlanError, RunError
@@ -26,8 +27,8 @@ from manyhands.runs.early import settle_early
 from manyhands.runs.tune.memory import guard
 
 if TYPE_CHECKING:
+    from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.dataset import Dataset
-    from manyhands.engine.team import Team
 
 TUNED = ("plain", "serial", "ddp", "data")
 MODULE = "manyhands.runs.tune.child"
@@ -100,7 +101,7 @@ def _started(folder: Path, plan: Plan) -> tuple[int, str]:
         except ManyhandsError as error:
             return error.exit_code, str(error)
         return 0, ""
-    return launch.in_fresh_process(MODULE, str(folder), *(["launch"] if plan.has_ranks else []))
+    return fresh_process.in_fresh_process(MODULE, str(folder), *(["launch"] if plan.has_ranks else []))
 
 
 @contextmanager
@@ -126,7 +127,7 @@ def main(folder: Path, launches: bool) -> None:
     order = json.loads((folder / "order.json").read_text())
     plan = from_table(order["plan"], "order.json")
     if launches:
-        launch.ranks(MODULE, [str(folder)], plan.world)
+        elastic.ranks(MODULE, [str(folder)], plan.world)
         return
     try:
         value = _work(folder, order, plan)
@@ -147,8 +148,8 @@ def _work(folder: Path, order: dict[str, Any], plan: Plan) -> dict[str, Any] | N
 
     here, config = place(), config_from_table(order["config"], "order.json")
     enter(plan, config, here)
+    from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
-    from manyhands.engine.team import Team
     from manyhands.runs.training import check_sizes
     from manyhands.runs.tune.works import WORKS
 

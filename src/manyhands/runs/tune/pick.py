@@ -8,7 +8,7 @@ unless it is given.
 import time
 from typing import Any
 
-from manyhands.comm.rank import place
+from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
 from manyhands.optim.options import OptimOptions
