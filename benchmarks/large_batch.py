@@ -36,8 +36,8 @@ from torch import Tensor, nn
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
-from manyhands.engine.evaluate import evaluate
-from manyhands.engine.loop import total_steps
+from manyhands.engine.loop.evaluate import evaluate
+from manyhands.engine.loop.loop import total_steps
 from manyhands.machine.process import settle
 from manyhands.models import zoo
 from manyhands.optim.optimizer import OptimOptions, build, set_lr

@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import linear
 
-from manyhands.engine.cannon import Cannon, moved
+from manyhands.engine.sharding.layers.cannon import Cannon
 from manyhands.plan.layout import edges
+from manyhands.plan.tensor_layout import moved
 
 LIMIT = 1e-10
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.batchnorm import GlobalBatchNorm, over_ranks
+from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm, over_ranks
 
 UNEVEN = (5, 1, 3)  # rows of each rank
 EMPTY = (5, 3, 0)

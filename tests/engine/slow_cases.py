@@ -1,8 +1,8 @@
 """A rank that is slowed on purpose, as a training puts it together; runs in all ranks of a group."""
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.slow import Slow
-from manyhands.engine.step import EagerStep
+from manyhands.engine.loop.step import EagerStep
+from manyhands.engine.loop.straggler import Slow
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble
 from numerics.cases import REST, ordered, trained

@@ -12,7 +12,7 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import Batch
 from manyhands.data.load import load
-from manyhands.engine.step import CapturedStep
+from manyhands.engine.loop.cuda_graph import CapturedStep
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse

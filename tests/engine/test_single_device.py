@@ -12,11 +12,11 @@ import torch
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.engine import checkpoint
-from manyhands.engine.checkpoint import Position
-from manyhands.engine.clock import Clock
-from manyhands.engine.layers import time_layers
-from manyhands.engine.loop import Loop, Settings
+from manyhands.engine.loop import checkpoint, checkpoint_folder
+from manyhands.engine.loop.checkpoint_folder import Position
+from manyhands.engine.loop.layer_profiler import time_layers
+from manyhands.engine.loop.loop import Loop, Settings
+from manyhands.engine.loop.timers import Clock
 from manyhands.errors import Diverged
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
@@ -198,7 +198,7 @@ def test_nan_names_the_step_and_leaves_the_good_checkpoint(images: Dataset, tmp_
     job.step = poisoned
     with pytest.raises(Diverged, match="nan at step 9 of 12"):
         run(job, config, tmp_path)
-    kept = checkpoint.newest_whole(tmp_path)
+    kept = checkpoint_folder.newest_whole(tmp_path)
     assert kept is not None
     assert kept.name == "step-00000006"
     assert all(tensor.isfinite().all() for tensor in checkpoint.load_model(kept).values())
@@ -225,7 +225,7 @@ def test_weights_that_the_last_update_destroyed_are_not_kept(
     job.step = exploding
     with pytest.raises(Diverged, match="a weight is not finite after step 6 of 12"):
         run(job, config, tmp_path, **settings)
-    assert [path.name for path in checkpoint.listing(tmp_path)] == (["step-00000003"] if settings else [])
+    assert [path.name for path in checkpoint_folder.listing(tmp_path)] == (["step-00000003"] if settings else [])
 
 
 def test_samples_per_s_counts_the_steady_steps(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_early_stopping_goes_back_to_the_best(images: Dataset, tmp_path: Path) -
     job = assemble(config, parse(SERIAL), images)
     records = run(job, config, tmp_path)
     assert [each["epoch"] for each in records if "epoch" in each] == [1, 2, 3]
-    best = checkpoint.best_of(tmp_path)
+    best = checkpoint_folder.best_of(tmp_path)
     assert best is not None
     assert best.name == "step-00000006"
     for name, tensor in checkpoint.load_model(best).items():
@@ -271,7 +271,11 @@ def test_early_stopping_goes_back_to_the_best(images: Dataset, tmp_path: Path) -
 def test_old_checkpoints_go_but_the_best_stays(images: Dataset, tmp_path: Path) -> None:
     config = with_values(CONFIG, {"train.epochs": 5, "optim.lr": 1e-12})
     run(assemble(config, parse(SERIAL), images), config, tmp_path)
-    assert [path.name for path in checkpoint.listing(tmp_path)] == ["step-00000006", "step-00000024", "step-00000030"]
+    assert [path.name for path in checkpoint_folder.listing(tmp_path)] == [
+        "step-00000006",
+        "step-00000024",
+        "step-00000030",
+    ]
 
 
 def test_every_layer_is_timed(images: Dataset) -> None:

@@ -14,7 +14,7 @@ from faults.mutations import mutated
 from manyhands.config import read as read_config
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint_folder
 from manyhands.errors import ManyhandsError
 from manyhands.machine import described
 from manyhands.plan import words
@@ -45,7 +45,7 @@ READERS: dict[str, tuple[Path, Callable[[Path], object]]] = {
     f"{LAST}/state.json": of_run(f"{LAST}/state.json", lambda run: (best_checkpoint(run), load_run(run.folder))),
     f"{LAST}/model.safetensors": of_run(f"{LAST}/model.safetensors", lambda run: load_run(run.folder)),
     f"{LAST}/optimizer.safetensors": of_run(
-        f"{LAST}/optimizer.safetensors", lambda run: checkpoint.newest_whole(run.checkpoints)
+        f"{LAST}/optimizer.safetensors", lambda run: checkpoint_folder.newest_whole(run.checkpoints)
     ),
     "checkpoints/best": of_run("checkpoints/best", lambda run: load_run(run.folder)),
 }

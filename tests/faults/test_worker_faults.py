@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint_folder
 from manyhands.runs import run_folder
 
 ARGUMENTS = (
@@ -118,7 +118,7 @@ def test_a_server_that_dies_ends_the_run_and_the_checkpoint_is_whole(tmp_path: P
     assert f"server {len(known) - 3} has ended" in errors
     assert "the last checkpoint was kept" in errors
     assert not left(process.pid, known)
-    assert checkpoint.is_whole(checkpoint.listing(folder / "checkpoints")[-1])
+    assert checkpoint_folder.is_whole(checkpoint_folder.listing(folder / "checkpoints")[-1])
     again = [sys.executable, "-m", "manyhands", "train", "--resume", str(folder)]
     assert subprocess.run(again, capture_output=True, timeout=180, check=False).returncode == 0
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feed import Feed
-from manyhands.engine import checkpoint
-from manyhands.engine.checkpoint import Position
-from manyhands.engine.flat import Flat
-from manyhands.engine.local import Local
-from manyhands.engine.stale import Stale, row_size
+from manyhands.engine.asynchronous.local_sgd import Local
+from manyhands.engine.asynchronous.stale_synchronous import Stale, row_size
+from manyhands.engine.loop import checkpoint, checkpoint_folder
+from manyhands.engine.loop.checkpoint_folder import Position
+from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.optim import optimizer as optim
 from manyhands.plan.consistency import averages, elastic_rate
 from manyhands.plan.words import parse
@@ -122,7 +122,7 @@ def resumes(backend: str, rank: int, world: int, options: str, folder: str) -> N
     dist.barrier()
     again = assemble(config, parse(words), dataset, Team(rank, world))
     torch.manual_seed(99)
-    (path,) = checkpoint.listing(Path(folder))
+    (path,) = checkpoint_folder.listing(Path(folder))
     assert checkpoint.restore(path, again.trainee).step == 5
     trained(again, range(1, 2))
     for job in (first, again):

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed as dist
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.stale import Stale
+from manyhands.engine.asynchronous.stale_synchronous import Stale
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble
 from numerics.apart_cases import agree

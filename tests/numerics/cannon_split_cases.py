@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble

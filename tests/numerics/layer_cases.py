@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine import recurrent
-from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.sharding.hybrid import Hybrid
+from manyhands.engine.sharding.layers import rnn
 from manyhands.graph.trace import trace
 from manyhands.plan.partition import fits
 from manyhands.plan.pipeline import pipeline_of
@@ -116,7 +116,7 @@ def the_same_is_dropped(backend: str, rank: int, world: int) -> None:
         kept.append(result.ne(0).flatten().tolist())
         return result
 
-    with mock.patch.object(recurrent, "functional", mock.Mock(wraps=functional, dropout=drop)):
+    with mock.patch.object(rnn, "functional", mock.Mock(wraps=functional, dropout=drop)):
         exchange.forward(exchange.given((ids, ids)).inputs[0])
     everyone: list[list[list[bool]]] = [[]] * world
     dist.all_gather_object(everyone, kept)

@@ -12,8 +12,8 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.engine import part
-from manyhands.engine.evaluate import evaluate
+from manyhands.engine.loop.evaluate import evaluate
+from manyhands.engine.sharding import activation
 from manyhands.errors import InputError, ModelError
 from manyhands.plan.words import parse
 from manyhands.runs import guard as rules
@@ -73,7 +73,7 @@ def refuses(backend: str, rank: int, world: int, wrong: str) -> None:
     plan = parse(f"tensor:{world},backend={backend},device=cpu,precision=fp64,{REST}")
     with mock.patch.object(rules, "home", return_value=Path("nowhere")), mock.patch.object(rules, "write_json"):
         guard(config, plan, dataset, Team(rank, world))
-        mistaken = mock.patch.object(part, "ELEMENTWISE", part.ELEMENTWISE | {wrong})
+        mistaken = mock.patch.object(activation, "ELEMENTWISE", activation.ELEMENTWISE | {wrong})
         with mistaken, pytest.raises(ModelError, match="as another one: the output differs"):
             guard(config, plan, dataset, Team(rank, world))
 

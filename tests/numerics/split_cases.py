@@ -18,9 +18,9 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.engine.evaluate import evaluate
-from manyhands.engine.hybrid import Hybrid
-from manyhands.engine.logits import Logits
+from manyhands.engine.loop.evaluate import evaluate
+from manyhands.engine.sharding.hybrid import Hybrid
+from manyhands.engine.sharding.layers.cross_entropy import Logits
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace

@@ -13,7 +13,7 @@ from torch.nn import functional
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint
 from manyhands.runs import guard
 from numerics.random_constructs import CONSTRUCTS
 from numerics.random_models import KINDS, NOT_DRAWN, build

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.runs import run_folder
 
 REST = "precision=fp64,layout=contiguous,compile=off,threads=1"
@@ -41,5 +41,5 @@ def test_small_batches(manyhands: Any, tmp_path: Path, plan: str, batch: int) ->
         runs = [run_folder.load(tmp_path / name) for name in ("run", "one")]
         losses = [[each["loss"] for each in run.metrics() if "loss" in each] for run in runs]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6 if "server" in plan else 1e-9)  # a worker tells float32
-        many, one = (checkpoint.load_model(checkpoint.listing(run.checkpoints)[-1]) for run in runs)
+        many, one = (checkpoint.load_model(checkpoint_folder.listing(run.checkpoints)[-1]) for run in runs)
         assert all((many[name] - one[name]).abs().max() < 1e-9 for name in one)

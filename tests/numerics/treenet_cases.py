@@ -6,7 +6,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
 from manyhands.runs.job import assemble

@@ -13,7 +13,7 @@ from torch import nn
 
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.errors import ModelError
 from manyhands.runs import run_folder
 from manyhands.runs.average import mean_of, renew_statistics
@@ -45,7 +45,7 @@ def test_the_last_checkpoints(manyhands: Any, runs: Path, tmp_path: Path) -> Non
     said = manyhands("average", runs / "a", "--last", 3, "-o", made, "--json")
     assert said.code == 0, said.err
     names = [Path(each).name for each in said.json["checkpoints"]]
-    assert names == [each.name for each in checkpoint.listing(runs / "a" / "checkpoints")][-3:]
+    assert names == [each.name for each in checkpoint_folder.listing(runs / "a" / "checkpoints")][-3:]
     every = [checkpoint.load_model(runs / "a" / "checkpoints" / name) for name in names]
     for name, found in load_file(made).items():
         assert torch.allclose(found, sum(each[name] for each in every) / 3, rtol=1e-6), name
@@ -65,7 +65,7 @@ def test_the_last_checkpoints(manyhands: Any, runs: Path, tmp_path: Path) -> Non
 def test_all_of_one_run_without_a_number(manyhands: Any, runs: Path, tmp_path: Path) -> None:
     said = manyhands("average", runs / "a", "-o", tmp_path / "m")
     assert said.code == 0, said.err
-    count = len(checkpoint.listing(runs / "a" / "checkpoints"))
+    count = len(checkpoint_folder.listing(runs / "a" / "checkpoints"))
     assert f"mean of {count}" in said.out
     assert f"--init-from {tmp_path / 'm'}" in said.out
     assert {each.name for each in tmp_path.iterdir()} == {"m", "home"}
@@ -75,7 +75,7 @@ def test_several_runs_from_one_start(manyhands: Any, runs: Path, tmp_path: Path)
     said = manyhands("average", runs / "on3", runs / "on4", "-o", tmp_path / "m", "--json")
     assert said.code == 0, said.err
     assert [row["weights"].split("/")[0] for row in said.json["rows"]] == ["on3", "on4", "mean of 2"]
-    ends = [checkpoint.load_model(checkpoint.listing(runs / run / "checkpoints")[-1]) for run in ("on3", "on4")]
+    ends = [checkpoint.load_model(checkpoint_folder.listing(runs / run / "checkpoints")[-1]) for run in ("on3", "on4")]
     for name, found in load_file(tmp_path / "m").items():
         assert torch.allclose(found, (ends[0][name] + ends[1][name]) / 2, rtol=1e-6)
 
@@ -105,7 +105,7 @@ def test_one_line(
 
 def test_a_damaged_checkpoint_is_left_out(manyhands: Any, runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "a", tmp_path / "a")
-    newest = checkpoint.listing(tmp_path / "a" / "checkpoints")[-1]
+    newest = checkpoint_folder.listing(tmp_path / "a" / "checkpoints")[-1]
     (newest / "model.safetensors").write_bytes(b"no")
     said = manyhands("average", tmp_path / "a", "--last", 2, "-o", tmp_path / "m", "--json")
     assert said.code == 0, said.err
@@ -154,8 +154,8 @@ def test_predict_and_export_take_the_averaged_weights(manyhands: Any, runs: Path
         for words in ([], ["--averaged"])
     ]
     assert both[0] != both[1]
-    newest = checkpoint.listing(runs / "a" / "checkpoints")[-1]
-    wanted = checkpoint.load_model(newest, checkpoint.AVERAGED)
+    newest = checkpoint_folder.listing(runs / "a" / "checkpoints")[-1]
+    wanted = checkpoint.load_model(newest, checkpoint_folder.AVERAGED)
     assert all(torch.equal(each, wanted[name]) for name, each in load_run(runs / "a", True)[0].state_dict().items())
     said = manyhands("export", runs / "a", "--averaged", "--torch", tmp_path / "m.pt2", "--json")
     assert said.code == 0, said.err

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.plan.plan import from_table
 from manyhands.report import charts, summary
 from manyhands.report.group import group
@@ -76,7 +76,7 @@ def trained(manyhands, digits, tmp_path: Path) -> Trained:
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    return checkpoint.load_model(checkpoint.listing(folder / "checkpoints")[-1])
+    return checkpoint.load_model(checkpoint_folder.listing(folder / "checkpoints")[-1])
 
 
 def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -166,7 +166,7 @@ def test_a_synchronous_run_resumes_to_the_bit(trained: Trained, manyhands, tmp_p
     trained("server:2+1", "whole", *every)
     trained("server:2+1", "part", *every)
     folder = tmp_path / "part"
-    for each in checkpoint.listing(folder / "checkpoints")[2:]:
+    for each in checkpoint_folder.listing(folder / "checkpoints")[2:]:
         (each / "state.json").write_text("{")  # as a kill would leave it
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "status": "running"}))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from manyhands.engine.checkpoint import listing, load_model, newest_whole
+from manyhands.engine.loop.checkpoint import load_model
+from manyhands.engine.loop.checkpoint_folder import listing, newest_whole
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint_folder
 from manyhands.runs import run_folder
 
 Manyhands = Callable[..., Any]
@@ -83,19 +83,19 @@ def test_averaged_weights_are_scored_beside_the_others(
     (validation,) = [each for each in run.metrics() if "epoch" in each]
     assert validation["averaged_val_accuracy"] == said.json["averaged_val_accuracy"]
     assert 0 <= said.json["averaged_test_accuracy"] <= 1
-    newest = checkpoint.listing(run.checkpoints)[-1]
-    ordinary, mean = (load_file(newest / name) for name in (checkpoint.TENSORS[0], checkpoint.AVERAGED))
+    newest = checkpoint_folder.listing(run.checkpoints)[-1]
+    ordinary, mean = (load_file(newest / name) for name in (checkpoint_folder.TENSORS[0], checkpoint_folder.AVERAGED))
     assert ordinary.keys() == mean.keys()
     assert any((ordinary[name] != mean[name]).any() for name in mean)
     assert "test accuracy, averaged weights" in manyhands("show", tmp_path / "run").out
 
-    (newest / checkpoint.AVERAGED).unlink()
+    (newest / checkpoint_folder.AVERAGED).unlink()
     run.update(status="interrupted")
     again = manyhands("train", "--resume", tmp_path / "run", "--json")
     assert again.code == 0, again.err
     keys = ("averaged_test_accuracy", "averaged_val_accuracy", "test_accuracy", "final_loss")
     assert [again.json[key] for key in keys] == [said.json[key] for key in keys]
-    found = load_file(newest / checkpoint.AVERAGED)
+    found = load_file(newest / checkpoint_folder.AVERAGED)
     assert all((found[name] == each).all() for name, each in mean.items())
 
 

@@ -7,12 +7,13 @@ from torch import nn
 
 from manyhands.comm.backends.shm import ShmGroup
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.exchange import Alone, Exchange
-from manyhands.engine.hybrid import Hybrid
-from manyhands.engine.local import Local
-from manyhands.engine.replicated import Make, Replicated
-from manyhands.engine.shared import Shared
-from manyhands.engine.stale import Stale
+from manyhands.engine.asynchronous.local_sgd import Local
+from manyhands.engine.asynchronous.stale_synchronous import Stale
+from manyhands.engine.sharding.hybrid import Hybrid
+from manyhands.engine.strategies.base import Exchange
+from manyhands.engine.strategies.ddp import Make, Replicated
+from manyhands.engine.strategies.shared_memory import Shared
+from manyhands.engine.strategies.single_process import Alone
 from manyhands.graph.graph import Graph
 from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.plan import Plan
@@ -54,7 +55,7 @@ def parallelize(
     if isinstance(group, ShmGroup) and not plan.is_baseline:
         return Shared(model, make, clip, group, team, by_tensor=by_tensor)
     if plan.shard == "full":
-        from manyhands.engine.sharded import Sharded  # its imports take half a second, for this alone
+        from manyhands.engine.strategies.fsdp import Sharded  # its imports take half a second, for this alone
 
         return Sharded(model, make, clip, team)
     return Replicated(

@@ -21,7 +21,7 @@ class Split:
     reduction: int = 1
     copies: int = 1
     devices: tuple[int, ...] = (0,)
-    cannon: bool = False  # a dense layer by sample=q, parameter=q whose weight lies in q x q blocks (engine.cannon)
+    cannon: bool = False  # a dense layer by sample=q, parameter=q whose weight lies in q x q blocks (engine.sharding.layers.cannon)
 
     def __post_init__(self) -> None:
         for name, degree in self.degrees.items():

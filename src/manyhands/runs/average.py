@@ -14,8 +14,8 @@ from torch.optim.swa_utils import update_bn
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batches
 from manyhands.data.normalize import Normalize
-from manyhands.engine import checkpoint
-from manyhands.engine.average import NORM_BATCHES
+from manyhands.engine.loop import checkpoint, checkpoint_folder
+from manyhands.engine.loop.weight_averaging import NORM_BATCHES
 from manyhands.errors import InputError, ModelError
 from manyhands.files import written_aside
 from manyhands.progress import bar, say
@@ -120,8 +120,8 @@ def _begin_alike(one: run_folder.Run, other: run_folder.Run) -> bool:
 def _newest(run: run_folder.Run, count: int | None) -> list[Path]:
     """The last checkpoints that are intact, oldest first."""
     found = []
-    for each in checkpoint.listing(run.checkpoints):
-        if checkpoint.is_whole(each):
+    for each in checkpoint_folder.listing(run.checkpoints):
+        if checkpoint_folder.is_whole(each):
             found.append(each)
         else:
             say(f"checkpoint {each} is damaged: left out")

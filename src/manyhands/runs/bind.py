@@ -24,7 +24,7 @@ import manyhands
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
-from manyhands.engine.loop import total_steps
+from manyhands.engine.loop.loop import total_steps
 from manyhands.errors import UNREADABLE, PlanError, RunError
 from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused

@@ -15,10 +15,10 @@ from manyhands.comm.launch.supervisor import Flock
 from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
 from manyhands.config import Config
 from manyhands.data.feed import Feed
-from manyhands.engine.checkpoint import Position
-from manyhands.engine.conductor import Conductor
-from manyhands.engine.exchange import Alone
-from manyhands.engine.loop import total_steps
+from manyhands.engine.asynchronous.coordinator import Conductor
+from manyhands.engine.loop.checkpoint_folder import Position
+from manyhands.engine.loop.loop import total_steps
+from manyhands.engine.strategies.single_process import Alone
 from manyhands.errors import PlanError
 from manyhands.machine.machine import Machine
 from manyhands.optim.schedule import factor

@@ -30,7 +30,7 @@ from manyhands.comm.ranks.timeouts import named
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import HostFeed, Share
-from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.errors import ManyhandsError, ModelError
 from manyhands.files import home, write_json
 from manyhands.plan.axis import Axis

@@ -33,7 +33,7 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
     from functools import partial
 
     from manyhands.comm.connection import Door
-    from manyhands.engine.server import Server
+    from manyhands.engine.asynchronous.parameter_server import Server
     from manyhands.optim import optimizer as optim
 
     # The rate comes with every push.
@@ -62,11 +62,11 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     from manyhands.comm.connection import Head, dial
     from manyhands.data.feed import Batches, DeviceFeed, HostFeed
     from manyhands.data.load import load
-    from manyhands.engine.flat import state_of
-    from manyhands.engine.gossip import Gossip
-    from manyhands.engine.pushing import Pushing
-    from manyhands.engine.slow import slow_down
-    from manyhands.engine.worker import Worker, buffers_of, set_buffers
+    from manyhands.engine.asynchronous.gossip import Gossip
+    from manyhands.engine.asynchronous.parameter_server_client import Pushing
+    from manyhands.engine.asynchronous.worker import Worker
+    from manyhands.engine.loop.straggler import slow_down
+    from manyhands.engine.parameters.state_messages import buffers_of, set_buffers, state_of
     from manyhands.runs.job import assemble
 
     dataset = load(config.data.name, config.data)

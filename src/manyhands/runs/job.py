@@ -20,15 +20,18 @@ from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
 from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
-from manyhands.engine import checkpoint, kernels
-from manyhands.engine.batchnorm import over_ranks
-from manyhands.engine.beside import deferring
-from manyhands.engine.hybrid import Hybrid
+from manyhands.engine.loop import checkpoint, checkpoint_folder
+from manyhands.engine.loop.context import Step, Trainee
+from manyhands.engine.loop.cuda_graph import make_step
+from manyhands.engine.loop.step import compiles_update
+from manyhands.engine.loop.straggler import slow_down
+from manyhands.engine.modules import cpu_kernels
+from manyhands.engine.modules.device_placement import place
+from manyhands.engine.modules.split_layers import deferring
+from manyhands.engine.modules.sync_batchnorm import over_ranks
 from manyhands.engine.parallelize import Layers, parallelize
-from manyhands.engine.pipeline import PipelineStep
-from manyhands.engine.placement import place
-from manyhands.engine.slow import slow_down
-from manyhands.engine.step import Step, Trainee, compiles_update, make_step
+from manyhands.engine.pipeline.pipeline_step import PipelineStep
+from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.errors import ConfigError, ModelError, PlanError
 from manyhands.graph.fuse import fuse
 from manyhands.graph.idle import idle_parameters
@@ -80,7 +83,7 @@ def assemble(
             "use serial,capture=off, pipeline:N or tensor:N"
         )
     if plan.kernels == "own":
-        kernels.use_own(model)
+        cpu_kernels.use_own(model)
     model = model.to(device, torch.float64 if plan.precision == "fp64" else None)
     if plan.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -230,10 +233,10 @@ def load_tensors(source: str) -> dict[str, Tensor]:
 
 def best_checkpoint(run: run_folder.Run) -> Path:
     """The best intact checkpoint of a run, else the newest."""
-    best = checkpoint.best_of(run.checkpoints)
-    if best is not None and checkpoint.is_whole(best):
+    best = checkpoint_folder.best_of(run.checkpoints)
+    if best is not None and checkpoint_folder.is_whole(best):
         return best
-    newest = checkpoint.newest_whole(run.checkpoints)
+    newest = checkpoint_folder.newest_whole(run.checkpoints)
     if newest is None:
         raise ModelError(f"run {run.folder} has no intact checkpoint: train it again")
     return newest
@@ -241,12 +244,12 @@ def best_checkpoint(run: run_folder.Run) -> Path:
 
 def averaged_weights(run: run_folder.Run) -> dict[str, Tensor]:
     """The mean of a run's weights as it was last, which has seen most of them."""
-    newest = checkpoint.newest_whole(run.checkpoints)
-    if newest is None or not (newest / checkpoint.AVERAGED).exists():
+    newest = checkpoint_folder.newest_whole(run.checkpoints)
+    if newest is None or not (newest / checkpoint_folder.AVERAGED).exists():
         raise ModelError(
             f"run {run.folder} has no averaged weights: train with --set train.ema=0.99 or --set train.swa=0.25"
         )
-    return checkpoint.load_model(newest, checkpoint.AVERAGED)
+    return checkpoint.load_model(newest, checkpoint_folder.AVERAGED)
 
 
 def check_outputs(model: nn.Module, name: str, dataset: Dataset) -> None:

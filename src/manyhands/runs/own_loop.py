@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import join
-from manyhands.engine.shares import NOW, SharedLoader
-from manyhands.engine.spread import Spread, sharded
+from manyhands.engine.strategies.sharded_loader import NOW, SharedLoader
+from manyhands.engine.strategies.weighted_ddp import Spread
+from manyhands.engine.strategies.zero import sharded
 from manyhands.errors import ModelError
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan

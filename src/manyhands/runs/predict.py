@@ -12,7 +12,7 @@ from manyhands.config import with_values
 from manyhands.data.encode import encode
 from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
-from manyhands.engine import checkpoint
+from manyhands.engine.loop import checkpoint
 from manyhands.errors import UNREADABLE, DataError, InputError
 from manyhands.files import read
 from manyhands.runs import run_folder

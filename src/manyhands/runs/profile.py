@@ -1,6 +1,6 @@
 """Profile: how long each layer takes inside real steps on this machine.
 
-Layers are timed where they stand (engine.layers). The profile of a plan with several ranks is taken in as many
+Layers are timed where they stand (engine.loop.layer_profiler). The profile of a plan with several ranks is taken in as many
 processes at once, pinned as the ranks will be, that do not exchange anything.
 
     python -m manyhands.runs.profile FOLDER RANK      is one of these processes

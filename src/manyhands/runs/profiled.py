@@ -19,7 +19,7 @@ from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batch, Feed
 from manyhands.data.load import load
-from manyhands.engine.layers import Notes, Passes, passes
+from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
 from manyhands.plan.plan import Plan
 from manyhands.runs.job import assemble
 from manyhands.runs.profile import alone, waits_in_norms

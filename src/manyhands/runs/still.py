@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from manyhands.engine.elementwise import RANDOM, name_of
+from manyhands.engine.sharding.elementwise import RANDOM, name_of
 
 DRAWN = 0.37  # what every random number is
 DROPS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")

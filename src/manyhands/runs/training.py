@@ -17,14 +17,14 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Feed
 from manyhands.data.load import load
-from manyhands.engine import average, checkpoint
-from manyhands.engine.average import Average
-from manyhands.engine.checkpoint import Position
-from manyhands.engine.clock import Clock
-from manyhands.engine.evaluate import evaluate
-from manyhands.engine.layers import LayerTime, time_layers
-from manyhands.engine.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
-from manyhands.engine.noise import Noise
+from manyhands.engine.loop import checkpoint, checkpoint_folder, weight_averaging
+from manyhands.engine.loop.checkpoint_folder import Position
+from manyhands.engine.loop.evaluate import evaluate
+from manyhands.engine.loop.layer_profiler import LayerTime, time_layers
+from manyhands.engine.loop.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
+from manyhands.engine.loop.timers import Clock
+from manyhands.engine.loop.weight_averaging import Average
+from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.errors import ConfigError, PlanError, RunError
 from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine
@@ -265,8 +265,8 @@ def _average(config: Config, job: Job) -> Average | None:
                 f"train.ema={decay:g}: after {steps} steps {100 * decay**steps:.0f} % of the mean are still the first "
                 "weights; a smaller one forgets sooner"
             )
-        return average.ema(job.trainee, decay)
-    return average.swa(job.trainee, config.train.swa, steps) if config.train.swa is not None else None
+        return weight_averaging.ema(job.trainee, decay)
+    return weight_averaging.swa(job.trainee, config.train.swa, steps) if config.train.swa is not None else None
 
 
 def _begin(run: run_folder.Run, config: Config, job: Job, mean: Average | None, resume: bool) -> Position:
@@ -276,8 +276,8 @@ def _begin(run: run_folder.Run, config: Config, job: Job, mean: Average | None, 
     path = None
     if team.leads:
         make_folder(run.checkpoints)
-        path = checkpoint.newest_whole(run.checkpoints) if resume else None
-        checkpoint.forget_after(run.checkpoints, path)
+        path = checkpoint_folder.newest_whole(run.checkpoints) if resume else None
+        checkpoint_folder.forget_after(run.checkpoints, path)
         if resume:
             say(f"resuming from {path.name}" if path else "no intact checkpoint: starting from the beginning")
     path = team.told(path)

@@ -15,8 +15,8 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feed import Batch, Feed
-from manyhands.engine.loop import slow_first_steps
-from manyhands.engine.step import Step
+from manyhands.engine.loop.context import Step
+from manyhands.engine.loop.loop import slow_first_steps
 from manyhands.plan.plan import Plan
 from manyhands.runs.job import assemble, make_feed
 

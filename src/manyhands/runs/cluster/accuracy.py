@@ -10,7 +10,7 @@ from manyhands.config import Config
 from manyhands.data.dataset import Dataset
 from manyhands.data.feed import Batches, share_of
 from manyhands.data.load import load
-from manyhands.engine.loop import total_steps
+from manyhands.engine.loop.loop import total_steps
 from manyhands.errors import ConfigError, InputError, PlanError, choices
 from manyhands.machine import described
 from manyhands.plan.axis import Axis

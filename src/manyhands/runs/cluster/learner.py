@@ -15,7 +15,7 @@ from torch import Tensor
 
 from manyhands.config import Config
 from manyhands.data.feed import Batches, part_of
-from manyhands.engine.evaluate import Score, evaluate
+from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.errors import Diverged
 from manyhands.optim.schedule import factor
 from manyhands.runs.job import Job

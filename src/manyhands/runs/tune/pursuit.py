@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from manyhands.config import Config, with_values
-from manyhands.engine.evaluate import evaluate
-from manyhands.engine.loop import total_steps
-from manyhands.engine.noise import Noise
+from manyhands.engine.loop.evaluate import evaluate
+from manyhands.engine.loop.loop import total_steps
+from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.optim.optimizer import set_lr
 from manyhands.optim.schedule import factor
 from manyhands.runs.early import has_two_gradients

@@ -1,0 +1,1 @@
+"""What happens from batch to batch? Start reading at `loop`, then `step`; checkpoints and evaluation are here too."""

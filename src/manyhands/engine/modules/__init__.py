@@ -1,0 +1,1 @@
+"""Which modules are replaced or changed in place, and why? Start reading at `sync_batchnorm`."""

@@ -1,0 +1,1 @@
+"""How do parameters, gradients and optimizer state lie in memory? Start reading at `flat_parameters`."""

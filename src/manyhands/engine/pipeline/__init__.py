@@ -1,0 +1,1 @@
+"""How do micro-batches go through stages? Start reading at `pipeline_step`."""

@@ -1,0 +1,1 @@
+"""Which layers need more than smaller weights when they are sharded? Start reading at `embedding`, the shortest."""
