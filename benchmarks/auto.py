@@ -22,7 +22,7 @@ from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import find
 from manyhands.runs.contest import Turn, contest
-from manyhands.runs.early import settle_early
+from manyhands.train.plan_constraints import settle_early
 
 IMAGES, SMALL_IMAGES, TEXT = "synthetic:1x28x28,10", "synthetic:3x64x64,200", "synthetic:text:64,20"
 CASES: list[tuple[str, str, int, dict[str, Any]]] = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.machine.detect import detect
-from manyhands.runs.run import versions
+from manyhands.runs.environment import versions
 
 HERE = Path(__file__).parent
 Result = dict[str, Any]

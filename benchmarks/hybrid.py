@@ -30,11 +30,11 @@ from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
 from manyhands.runs.contest import contest
 from manyhands.runs.cutting import settle_cut
-from manyhands.runs.early import settle_early
 from manyhands.runs.here import Here
 from manyhands.runs.links import Links
 from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
+from manyhands.train.plan_constraints import settle_early
 
 PIPELINES: list[dict[str, Any]] = [
     {"model.name": "convnet", "data.name": "synthetic:1x28x28,10", "train.batch_size": 128},

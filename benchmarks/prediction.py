@@ -26,11 +26,11 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.runs.contest import Turn, contest
-from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links, known_links
 from manyhands.runs.predicted import predicted
 from manyhands.runs.profile import profiles
+from manyhands.train.plan_constraints import settle_early
 
 # Model, data, batch, and what makes a step short enough for a core.
 CASES: list[tuple[str, str, int, dict[str, Any]]] = [

@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from manyhands.data import growth
 from manyhands.data.dataset import DataOptions
+from manyhands.data.known import KNOWN
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions
@@ -290,3 +291,16 @@ _BOOLEANS = {
     "no": False,
     "0": False,
 }
+
+
+def located(config: Config) -> Config:
+    """Paths made absolute: `predict` and `--resume` may be called from another folder."""
+    model, colon, factory = config.model.name.rpartition(":")
+    places: dict[str, Any] = {}
+    if model.endswith(".py"):
+        places["model.name"] = f"{Path(model).expanduser().resolve()}{colon}{factory}"
+    if config.data.name not in KNOWN and Path(config.data.name).expanduser().exists():
+        places["data.name"] = str(Path(config.data.name).expanduser().resolve())
+    if config.model.init_from and Path(config.model.init_from).expanduser().exists():
+        places["model.init_from"] = str(Path(config.model.init_from).expanduser().resolve())
+    return with_values(config, places)

@@ -12,7 +12,7 @@ from conftest import mpirun_command
 from manyhands.config import Config
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.run import begin
+from manyhands.train.create import begin
 
 ORDER = (
     "train",

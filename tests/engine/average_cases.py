@@ -5,7 +5,7 @@ from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.loop.weight_averaging import Average, ema, swa
-from manyhands.runs.job import Job
+from manyhands.train.job import Job
 from numerics.cases import LIMIT, STEPS, distance
 from numerics.split_cases import job_of
 

@@ -4,7 +4,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.loop.step import EagerStep
 from manyhands.engine.loop.straggler import Slow
 from manyhands.plan.words import parse
-from manyhands.runs.job import assemble
+from manyhands.train.job import assemble
 from numerics.cases import REST, ordered, trained
 
 

@@ -16,7 +16,7 @@ from manyhands.engine.loop.cuda_graph import CapturedStep
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
-from manyhands.runs.job import assemble
+from manyhands.train.job import assemble
 from numerics.cases import LIMIT, MODELS, distance, steps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

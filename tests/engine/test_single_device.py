@@ -21,7 +21,7 @@ from manyhands.errors import Diverged
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.words import parse
 from manyhands.progress import bar
-from manyhands.runs.job import Job, assemble
+from manyhands.train.job import Job, assemble
 
 PLAIN = "plain,device=cpu,precision=fp32,layout=contiguous,kernels=torch,compile=off,capture=off,feed=loader,workers=0"
 SERIAL = "serial,device=cpu,precision=fp32,layout=channels_last,kernels=own,compile=off,capture=off,feed=device"

@@ -58,7 +58,7 @@ def workers(parent: int) -> list[int]:
     found = []
     for each in psutil.Process(parent).children():
         with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            if "manyhands.runs.hand" in (line := each.cmdline()) and int(line[-1]) < 4:
+            if "manyhands.train.async_worker" in (line := each.cmdline()) and int(line[-1]) < 4:
                 found.append(each.pid)
     return found
 

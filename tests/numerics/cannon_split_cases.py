@@ -6,7 +6,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
-from manyhands.runs.job import assemble
+from manyhands.train.job import assemble
 from numerics.cases import LIMIT, REST, trained
 from numerics.split_cases import alone, compare, ordered
 

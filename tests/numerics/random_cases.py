@@ -16,9 +16,9 @@ from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding import activation
 from manyhands.errors import InputError, ModelError
 from manyhands.plan.words import parse
-from manyhands.runs import guard as rules
-from manyhands.runs.guard import guard
-from manyhands.runs.job import Job, assemble
+from manyhands.train.checks import guard as rules
+from manyhands.train.checks.guard import guard
+from manyhands.train.job import Job, assemble
 from numerics.cases import REST, distance
 
 STEPS, BATCH = 3, 12

@@ -29,7 +29,8 @@ from manyhands.plan.partition import ways
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.plan.words import parse
-from manyhands.runs.job import Job, assemble, build_model, sample_input
+from manyhands.train.job import Job, assemble, sample_input
+from manyhands.train.weights import build_model
 from numerics import cases
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, distance, trained
 

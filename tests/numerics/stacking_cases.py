@@ -5,7 +5,7 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.plan.words import parse
-from manyhands.runs.job import Job, assemble
+from manyhands.train.job import Job, assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare
 

@@ -14,7 +14,7 @@ from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.engine.loop import checkpoint
-from manyhands.runs import guard
+from manyhands.train.checks import guard
 from numerics.random_constructs import CONSTRUCTS
 from numerics.random_models import KINDS, NOT_DRAWN, build
 from rank_pool import Pool

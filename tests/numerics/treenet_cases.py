@@ -9,7 +9,7 @@ from manyhands.data.load import load
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.named import read_named
 from manyhands.plan.words import parse
-from manyhands.runs.job import assemble
+from manyhands.train.job import assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare
 

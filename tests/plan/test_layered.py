@@ -15,7 +15,7 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.split import Split, on
 from manyhands.plan.words import parse, read, write
-from manyhands.runs.early import settle_early
+from manyhands.train.plan_constraints import settle_early
 
 
 def layer(name: str, kind: str, output: int, before: int, weights: tuple[tuple[int, ...], ...], after: int) -> Layer:

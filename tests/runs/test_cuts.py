@@ -13,11 +13,11 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.words import parse
 from manyhands.runs import find
 from manyhands.runs.cuts import fastest_cut
-from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links
 from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.simulated import Prediction
+from manyhands.train.plan_constraints import settle_early
 
 BOUND = "precision=fp32,layout=contiguous,kernels=own,compile=off,capture=off,feed=device,workers=0,backend=shm"
 TWO = Machine("", "", tuple(Core(number, number, 0, 0) for number in range(2)), 2**34)

@@ -16,8 +16,8 @@ from manyhands.plan.split import on
 from manyhands.plan.words import parse
 from manyhands.runs import auto, find, run_folder
 from manyhands.runs.contest import Turn, contest
-from manyhands.runs.early import settle_early
 from manyhands.runs.find import Answer, Candidate
+from manyhands.train.plan_constraints import settle_early
 
 BOUND = "precision=fp32,layout=contiguous,kernels=own,compile=off,capture=off,feed=device,workers=0"
 SMALL = with_values(

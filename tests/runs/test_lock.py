@@ -12,7 +12,7 @@ from manyhands.errors import InputError
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
 from manyhands.runs.lock import LOCK, held
-from manyhands.runs.run import begin
+from manyhands.train.create import begin
 
 HOLDS = """
 import sys, time

@@ -8,8 +8,8 @@ from manyhands.config import Config
 from manyhands.errors import DataError, RankError
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.run import begin
 from manyhands.runs.status import bad_input
+from manyhands.train.create import begin
 
 
 def test_any_rank_tells_of_bad_input(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import bind as binding
-from manyhands.runs import trial as trials
-from manyhands.runs.early import settle_early
-from manyhands.runs.trial import Trial, measure_fed
+from manyhands.train import autotune as binding
+from manyhands.train import step_timing as trials
+from manyhands.train.plan_constraints import settle_early
+from manyhands.train.step_timing import Trial, measure_fed
 
 AUTO = with_values(
     Config(), {"model.name": "mlp", "model.width": 0.25, "train.batch_size": 16, "loader.workers": "auto"}

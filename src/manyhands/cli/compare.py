@@ -11,7 +11,7 @@ from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import auto, run_folder
 from manyhands.runs import compare as comparison
-from manyhands.runs.early import settle_early
+from manyhands.train.plan_constraints import settle_early
 
 
 def compare(

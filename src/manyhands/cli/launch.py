@@ -8,7 +8,7 @@ import typer
 
 from manyhands.cli import output
 from manyhands.plan.words import parse
-from manyhands.runs.script import launch_script
+from manyhands.train.user_script.launch import launch_script
 
 # What is no option of ours belongs to the script.
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -35,7 +35,7 @@ from manyhands.comm.launch.error_reporting import speaks
 from manyhands.comm.ranks.rank_info import place
 from manyhands.errors import ManyhandsError
 from manyhands.files import home, make_folder
-from manyhands.runs.run import leads
+from manyhands.train.launch import leads
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
 # package; as the bases of typer.BadParameter they are public in both.

@@ -9,7 +9,7 @@ from manyhands.data.known import KNOWN, find
 from manyhands.errors import InputError, StorageError
 from manyhands.files import check_output, identity
 from manyhands.runs import run_folder
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 
 
 def file_name(text: str | Path) -> Path:

@@ -6,7 +6,7 @@ import typer
 
 from manyhands.cli import output
 from manyhands.errors import InputError
-from manyhands.runs.run import versions
+from manyhands.runs.environment import versions
 
 
 def tell(wanted: bool) -> None:

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from manyhands import api
+from manyhands import config as config_module
 from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config
@@ -10,10 +12,11 @@ from manyhands.errors import InputError, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
-from manyhands.runs import run as runs
 from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
 from manyhands.runs.status import kept_if_begun
+from manyhands.train import create
+from manyhands.train import launch as runs
 
 PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
 
@@ -28,7 +31,7 @@ def resolved(plan: Plan, config: Config) -> Plan:
         return plan
     from manyhands.runs.find import find  # numba comes in here
 
-    return find(plan, runs.located(config), detect()).best.plan
+    return find(plan, config_module.located(config), detect()).best.plan
 
 
 def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
@@ -38,13 +41,13 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> ru
     if place() is not None:
         raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")
     machine, existed = detect(), out is not None and out.exists()
-    config, picked = runs.with_batch(runs.located(config), plan)
+    config, picked = api.with_batch(config_module.located(config), plan)
     answer = find(plan, config, machine)
     say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
-    run = runs.begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
+    run = create.begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
         search=answer.to_json()
     )
-    run = runs.tell_batch(run, picked)
+    run = api.tell_batch(run, picked)
     if (predicted := timeline_of(plan, config, machine)).exists():
         shutil.copyfile(predicted, run.folder / PREDICTED)
     with kept_if_begun(run, existed):
@@ -54,7 +57,7 @@ def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> ru
 def _alone(run: run_folder.Run) -> run_folder.Run:
     """In a fresh process: this one has imported torch before it could settle."""
     with bar("training", 100, "%") as shown, runs.watched(run.folder, shown):
-        code, errors = in_fresh_process("manyhands.runs.worker", str(run.folder))
+        code, errors = in_fresh_process("manyhands.train.worker", str(run.folder))
     run = run_folder.load(run.folder)
     if run.status == "finished":
         return run

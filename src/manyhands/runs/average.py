@@ -21,9 +21,9 @@ from manyhands.files import written_aside
 from manyhands.progress import bar, say
 from manyhands.runs import run_folder
 from manyhands.runs.exam import device, exam_of
-from manyhands.runs.job import build_model
 from manyhands.runs.predict import BATCH, load_run, schema_of
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
+from manyhands.train.weights import build_model
 
 Tensors = dict[str, Tensor]
 

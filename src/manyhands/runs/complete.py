@@ -5,7 +5,7 @@ from manyhands.config import Config
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
-from manyhands.runs.early import settle_early
+from manyhands.train.plan_constraints import settle_early
 
 
 def completed(plan: Plan, config: Config, machine: Machine | None = None) -> Plan:

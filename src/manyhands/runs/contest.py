@@ -154,15 +154,15 @@ def main(folder: Path, name: str, launches: bool) -> None:
 
 
 def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
-    from manyhands.runs.run import enter
+    from manyhands.comm.process_setup import enter
 
     here = place()
     enter(plan, config, here)
     from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
-    from manyhands.runs.bind import bind_together
-    from manyhands.runs.guard import guard
-    from manyhands.runs.job import assemble
+    from manyhands.train.autotune import bind_together
+    from manyhands.train.checks.guard import guard
+    from manyhands.train.job import assemble
 
     team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
     dataset = load(config.data.name, config.data)

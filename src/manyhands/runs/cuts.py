@@ -19,13 +19,13 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
-from manyhands.runs.early import settle_early
 from manyhands.runs.planned import MOST_EXACT, named
 from manyhands.runs.predicted import cut_costs, predicted_cut
 from manyhands.runs.simulated import Prediction
 from manyhands.search.exact import exact
 from manyhands.search.space import Space
 from manyhands.simulate.problem import gpipe, make
+from manyhands.train.plan_constraints import settle_early
 
 PRESETS = ("owt", "tensor")
 

@@ -11,8 +11,8 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs.here import Here
-from manyhands.runs.mixes import has_batch_norm, mixes_samples
 from manyhands.runs.simulated import micro_batches
+from manyhands.train.checks.sample_mixing import has_batch_norm, mixes_samples
 
 
 def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:

@@ -14,7 +14,7 @@ from manyhands.runs import run_folder
 from manyhands.runs.exam import Exam, exam_of
 from manyhands.runs.predict import load_run, schema_of
 from manyhands.runs.rows import mean_and_std
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 
 BY = ("mean", "vote")
 

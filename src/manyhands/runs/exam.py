@@ -12,7 +12,7 @@ from manyhands.data.normalize import Normalize
 from manyhands.errors import DataError
 from manyhands.runs import run_folder
 from manyhands.runs.predict import BATCH, chances, schema_of
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 
 
 def device() -> torch.device:

@@ -13,7 +13,7 @@ from manyhands.errors import MissingPackage, RunError
 from manyhands.files import written_aside
 from manyhands.runs import run_folder
 from manyhands.runs.predict import load_run
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 
 SAMPLES = 64
 TOLERANCE = 1e-3  # of the logits; exported kernels may add up in another order

@@ -13,7 +13,7 @@ from typing import Any
 from manyhands.errors import UNREADABLE, InputError, StorageError
 from manyhands.files import write_text, written_aside
 from manyhands.runs import run_folder
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 from manyhands.runs.tensorboard import PREFIX, Events
 from manyhands.timeline import Timeline
 

@@ -25,15 +25,15 @@ from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
-from manyhands.runs.changed import source_hash
 from manyhands.runs.contest import Turn, contest
 from manyhands.runs.cuts import fastest_cut
-from manyhands.runs.early import settle_early
 from manyhands.runs.explained import rows
 from manyhands.runs.links import Links, known_links, known_messages
 from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction
+from manyhands.train.checks.source_hash import source_hash
+from manyhands.train.plan_constraints import settle_early
 
 BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
 NEAR = 1.05  # of the best prediction: what is not slower than this may turn out faster
@@ -160,7 +160,7 @@ def _remembered(path: Path) -> Answer | None:
 
 
 def _key(auto: Plan, config: Config, machine: Machine) -> str:
-    from manyhands.runs.run import versions
+    from manyhands.runs.environment import versions
 
     told = config.to_json()
     facts = {

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from manyhands import api
 from manyhands.config import Config, with_values
 from manyhands.errors import ModelError
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run, run_folder
+from manyhands.runs import auto, run_folder
 
 
 def fit(
@@ -28,7 +29,7 @@ def fit(
     """
     config = _config(model, data, batch_size, {"train.epochs": epochs, "train.seed": seed}, settings)
     chosen = parse(plan) if isinstance(plan, str) else plan
-    start = auto.train if auto.is_auto(chosen) else run.train_new
+    start = auto.train if auto.is_auto(chosen) else api.train_new
     return start(config, chosen, Path(out) if out is not None else None)
 
 

@@ -15,12 +15,12 @@ from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
-from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import Links, known_links, known_messages
 from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction, Simulator, micro_batches
+from manyhands.train.plan_constraints import settle_early
 
 PLANS = ("plain", "serial", "data", "ddp", "tensor", "owt", "pipeline")
 

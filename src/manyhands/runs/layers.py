@@ -4,7 +4,8 @@ from manyhands.config import Config, with_values
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
-from manyhands.runs.job import build_model, sample_input
+from manyhands.train.job import sample_input
+from manyhands.train.weights import build_model
 
 SAMPLES = 2  # one alone could be taken for a size that does not grow
 

@@ -12,11 +12,11 @@ from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
 from manyhands.runs.cluster.pace import FLOAT, Wanted, described_pace, own_options
-from manyhands.runs.early import settle_early
 from manyhands.runs.layers import graph_of
 from manyhands.runs.links import known_links, known_wire
 from manyhands.runs.profile import profiles
 from manyhands.simulate.pace import Pace
+from manyhands.train.plan_constraints import settle_early
 
 
 def pace_of(wanted: Wanted, machine: str) -> tuple[Plan, Pace]:

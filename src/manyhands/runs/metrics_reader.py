@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyhands.files import write_text
@@ -47,3 +48,14 @@ def cut_metrics(run: Run, step: int) -> None:
 
     lines = [json.dumps(each) for each in run.metrics() if done(each)]
     write_text(run.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def share_done(folder: Path) -> float:
+    """How far a run is, from the last line of its metrics."""
+    try:
+        total = json.loads((folder / "run.json").read_text())["total_steps"]
+        with (folder / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 400))
+            return float(json.loads(file.read().splitlines()[-1])["step"] / total)
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0.0

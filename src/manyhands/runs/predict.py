@@ -16,9 +16,9 @@ from manyhands.engine.loop import checkpoint
 from manyhands.errors import UNREADABLE, DataError, InputError
 from manyhands.files import read
 from manyhands.runs import run_folder
-from manyhands.runs.changed import check_code
-from manyhands.runs.job import averaged_weights, best_checkpoint, build_model
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
+from manyhands.train.checks.source_hash import check_code
+from manyhands.train.weights import averaged_weights, best_checkpoint, build_model
 
 BATCH = 256
 MOST_BYTES = 100_000_000  # of a data.json, which has a vocabulary

@@ -28,7 +28,7 @@ from manyhands.machine.machine import Machine
 from manyhands.machine.process import settle
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
-from manyhands.runs.changed import source_hash
+from manyhands.train.checks.source_hash import source_hash
 
 WAIT = 120.0  # seconds for the other processes to come as far
 FAILED = "failed"  # a file: one of them has
@@ -66,7 +66,7 @@ def _known(path: Path) -> Profile | None:
 
 
 def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -> str:
-    from manyhands.runs.run import versions
+    from manyhands.runs.environment import versions
 
     told = config.to_json()
     facts = {

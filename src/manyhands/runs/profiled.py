@@ -21,8 +21,8 @@ from manyhands.data.feed import Batch, Feed
 from manyhands.data.load import load
 from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
 from manyhands.plan.plan import Plan
-from manyhands.runs.job import assemble
 from manyhands.runs.profile import alone, waits_in_norms
+from manyhands.train.job import assemble
 
 LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them

@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from manyhands.config import Config
+from manyhands.config import from_table as config_from_table
 from manyhands.errors import InputError, StorageError
 from manyhands.files import home, make_folder, read, storage_errors, write_json
 from manyhands.progress import say
@@ -182,3 +184,9 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
     with suppress(OSError), os.scandir(folder) as entries:
         return list(entries)
     return []
+
+
+def order_of(run: Run) -> Config:
+    if "config" not in run.record:
+        raise InputError(f"{run.folder / 'run.json'} has no config: it was damaged or made by another program")
+    return config_from_table(run.record["config"], str(run.folder / "run.json"))

@@ -16,10 +16,10 @@ from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split, on
 from manyhands.runs.layers import graph_of
-from manyhands.runs.mixes import has_batch_norm
 from manyhands.simulate.board import Problem
 from manyhands.simulate.problem import gpipe, make
 from manyhands.simulate.result import Result, predict
+from manyhands.train.checks.sample_mixing import has_batch_norm
 
 KNOWN = ("plain", "serial", "ddp", "data", "tensor", "pipeline", "owt")
 FOLLOW = ("ddp", "data", "tensor", "pipeline", "owt")  # have a number that a number of devices can take the place of

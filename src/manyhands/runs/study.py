@@ -12,14 +12,14 @@ from manyhands.errors import ConfigError, InputError, PlanError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
 from manyhands.runs import columns, estimate, laws, run_folder
-from manyhands.runs.early import settle_early
+from manyhands.runs.environment import versions
 from manyhands.runs.finding import finding
 from manyhands.runs.recipe import Recipe
 from manyhands.runs.rows import rows as rows_of
-from manyhands.runs.run import versions
 from manyhands.runs.sampled import train_sampled
 from manyhands.runs.sweep import LOCK, ORDER, Case, clear, train_all
 from manyhands.runs.virtual import FEW, Virtual
+from manyhands.train.plan_constraints import settle_early
 
 Row = dict[str, Any]
 

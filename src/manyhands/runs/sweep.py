@@ -18,10 +18,11 @@ from manyhands.errors import InputError, RunError
 from manyhands.files import locked
 from manyhands.plan.plan import Plan
 from manyhands.progress import Bar, bar, say
-from manyhands.runs import run as runs
 from manyhands.runs import run_folder
 from manyhands.runs.complete import completed
 from manyhands.runs.virtual import Virtual
+from manyhands.train import create
+from manyhands.train import launch as runs
 
 LOCK = ".lock"
 ORDER = "sweep.json"  # what a study is to do
@@ -58,10 +59,10 @@ class Sweep:
         shutil.rmtree(folder, ignore_errors=True)
         say(f"{self.done} of {self.total}: {case.label}, repeat {repeat + 1}")
         config = replace(case.config, train=replace(case.config.train, seed=case.config.train.seed + repeat))
-        run = runs.begin(config, completed(case.plan, config), folder).update(case=case.label, repeat=repeat)
+        run = create.begin(config, completed(case.plan, config), folder).update(case=case.label, repeat=repeat)
         try:
             with _part(self.shown, case.label) as part, runs.watched(folder, part):
-                code, errors = in_fresh_process("manyhands.runs.worker", str(folder))
+                code, errors = in_fresh_process("manyhands.train.worker", str(folder))
         except KeyboardInterrupt:
             if (run := run_folder.load(folder)).status == "running":  # whose process could not say so itself
                 run.update(status="interrupted", error="interrupted", exit_code=130)

@@ -78,7 +78,7 @@ def test_the_result_is_the_best_checkpoint(manyhands, tmp_path: Path) -> None:
     from manyhands.data.load import load
     from manyhands.data.normalize import Normalize
     from manyhands.runs.predict import load_run
-    from manyhands.runs.run import order_of
+    from manyhands.runs.run_folder import order_of
 
     said = manyhands(
         "train", "mlp", "--data", "digits", "--epochs", 6, "--set", "optim.lr=0.02", "--set", "model.width=0.125",

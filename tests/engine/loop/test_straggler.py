@@ -9,7 +9,7 @@ from manyhands.engine.loop.step import EagerStep
 from manyhands.engine.loop.straggler import Slow, slow_down
 from manyhands.plan.fault import read
 from manyhands.plan.words import parse
-from manyhands.runs.job import assemble
+from manyhands.train.job import assemble
 from numerics.cases import REST, ordered, trained
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from manyhands.engine.loop.timers import Clock
 from manyhands.engine.loop.weight_averaging import Average, ema, swa, taken
 from manyhands.plan.words import parse
 from manyhands.progress import bar
-from manyhands.runs.job import Job, assemble
+from manyhands.train.job import Job, assemble
 
 SERIAL = "serial,device=cpu,precision=fp32,layout=channels_last,kernels=torch,compile=off,capture=off,feed=device"
 CONFIG = with_values(

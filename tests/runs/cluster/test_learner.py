@@ -19,9 +19,9 @@ from manyhands.runs.cluster.accuracy import Outcome, follow, learner_of
 from manyhands.runs.cluster.apart import Gossip, Local
 from manyhands.runs.cluster.learner import Learner
 from manyhands.runs.cluster.together import Free, Sum
-from manyhands.runs.job import assemble
 from manyhands.simulate.crew import Average, Gradient, Meet, Push
 from manyhands.simulate.pace import Pace
+from manyhands.train.job import assemble
 
 BATCH = 100  # of 950 samples: nine batches, and one of 50
 ONE = "serial,device=cpu,precision=fp32,layout=contiguous,kernels=torch,compile=off,capture=off,feed=device,workers=0"

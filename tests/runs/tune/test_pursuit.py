@@ -11,13 +11,13 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
-from manyhands.runs import trial as trials
-from manyhands.runs.bind import worker_counts
-from manyhands.runs.job import assemble
 from manyhands.runs.tune import loaders, pursuit, ramp
 from manyhands.runs.tune.child import Task
 from manyhands.runs.tune.pursuit import pursue
 from manyhands.runs.tune.rate import ladder
+from manyhands.train import step_timing as trials
+from manyhands.train.autotune import worker_counts
+from manyhands.train.job import assemble
 
 CONFIG = with_values(
     Config(), {"model.name": "mlp", "model.width": 0.25, "train.batch_size": 64, "train.epochs": 2, "optim.lr": 0.01}

@@ -21,10 +21,9 @@ from manyhands.runs.cluster.apart import Gossip, Local
 from manyhands.runs.cluster.learner import Learner
 from manyhands.runs.cluster.pace import Wanted, own_options
 from manyhands.runs.cluster.together import Free, Together
-from manyhands.runs.job import assemble
-from manyhands.runs.training import check_sizes
 from manyhands.simulate.crew import Crew
 from manyhands.simulate.pace import Pace
+from manyhands.train.job import assemble, check_sizes
 
 KNOWN = ("serial", "data", "server", "local", "gossip")
 PLAYS = {"shard": ("none",), "compress": ("none",), "precision": ("fp32", "bf16")}

@@ -18,8 +18,8 @@ from manyhands.data.feed import Batches, part_of
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.errors import Diverged
 from manyhands.optim.schedule import factor
-from manyhands.runs.job import Job
 from manyhands.simulate.crew import Act, Crew
+from manyhands.train.job import Job
 
 Gradients = list[Tensor | None]  # of the parameters that learn; none of one that was not used
 Rows = NDArray[np.int64]

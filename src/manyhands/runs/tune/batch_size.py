@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
+from manyhands import config as runs
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError, MissingPackage, RunError
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
-from manyhands.runs import run as runs
 from manyhands.runs.tune import kept
 from manyhands.runs.tune.child import ask, settled
 from manyhands.runs.tune.knee import knee

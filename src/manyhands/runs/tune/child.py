@@ -23,8 +23,8 @@ from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import looking, set_quiet
-from manyhands.runs.early import settle_early
 from manyhands.runs.tune.memory import guard
+from manyhands.train.plan_constraints import settle_early
 
 if TYPE_CHECKING:
     from manyhands.comm.ranks.rank_group import Team
@@ -144,14 +144,14 @@ def main(folder: Path, launches: bool) -> None:
 
 def _work(folder: Path, order: dict[str, Any], plan: Plan) -> dict[str, Any] | None:
     """What was asked for, on the first rank."""
-    from manyhands.runs.run import enter
+    from manyhands.comm.process_setup import enter
 
     here, config = place(), config_from_table(order["config"], "order.json")
     enter(plan, config, here)
     from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
-    from manyhands.runs.training import check_sizes
     from manyhands.runs.tune.works import WORKS
+    from manyhands.train.job import check_sizes
 
     team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
     dataset = load(config.data.name, config.data)

@@ -5,9 +5,9 @@ from typing import Any
 from manyhands.config import with_values
 from manyhands.errors import RunError
 from manyhands.machine.detect import detect
-from manyhands.runs.bind import bind, loaders, shortest
-from manyhands.runs.trial import measure_fed
 from manyhands.runs.tune.child import Task
+from manyhands.train.autotune import bind, loaders, shortest
+from manyhands.train.step_timing import measure_fed
 
 
 def work(task: Task) -> dict[str, Any]:

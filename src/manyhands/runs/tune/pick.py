@@ -8,6 +8,7 @@ unless it is given.
 import time
 from typing import Any
 
+from manyhands import config as runs
 from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
@@ -15,7 +16,6 @@ from manyhands.optim.options import OptimOptions
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
 from manyhands.progress import bar
-from manyhands.runs import run as runs
 from manyhands.runs.tune import kept
 from manyhands.runs.tune.batch_size import LEAST_STEPS
 from manyhands.runs.tune.child import settled

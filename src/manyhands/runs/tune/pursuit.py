@@ -18,13 +18,13 @@ from manyhands.config import Config, with_values
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.loop.loop import total_steps
 from manyhands.engine.parameters.gradient_noise import Noise
+from manyhands.engine.seed import RANK_SEEDS
 from manyhands.optim.optimizer import set_lr
 from manyhands.optim.schedule import factor
-from manyhands.runs.early import has_two_gradients
-from manyhands.runs.job import Job, assemble
-from manyhands.runs.training import RANK_SEEDS
 from manyhands.runs.tune.child import Task
-from manyhands.runs.tune.passes import passes
+from manyhands.train.job import Job, assemble
+from manyhands.train.plan_constraints import has_two_gradients
+from manyhands.train.step_timing import passes
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
+from manyhands.engine.seed import RANK_SEEDS
 from manyhands.machine.detect import detect
 from manyhands.optim.optimizer import set_lr
-from manyhands.runs.bind import bind_together
-from manyhands.runs.job import assemble
-from manyhands.runs.training import RANK_SEEDS
 from manyhands.runs.tune.child import Task
-from manyhands.runs.tune.passes import passes
 from manyhands.runs.tune.rate import is_blown, smoothed
+from manyhands.train.autotune import bind_together
+from manyhands.train.job import assemble
+from manyhands.train.step_timing import passes
 
 
 def work(task: Task) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 import time
 from typing import Any
 
+from manyhands.engine.memory import peak_memory_mb, reset_peak_memory
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import to_table
-from manyhands.runs.bind import bind_together
 from manyhands.runs.contest import Steps
-from manyhands.runs.job import assemble
-from manyhands.runs.training import peak_memory_mb, reset_peak_memory
 from manyhands.runs.tune.child import Task
+from manyhands.train.autotune import bind_together
+from manyhands.train.job import assemble
 
 WARM = 5  # steps before all others: with capture the fourth is captured
 TURN_SECONDS = 0.2

@@ -12,9 +12,9 @@ from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import OPTIONS, Plan
 from manyhands.plan.words import parse
-from manyhands.runs import bind as binding
-from manyhands.runs.early import settle_early
-from manyhands.runs.trial import Trial, measure
+from manyhands.train import autotune as binding
+from manyhands.train.plan_constraints import settle_early
+from manyhands.train.step_timing import Trial, measure
 
 CONFIG = with_values(Config(), {"model.width": 0.25, "train.batch_size": 16})
 ONE_DEVICE = (

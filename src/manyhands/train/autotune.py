@@ -33,8 +33,8 @@ from manyhands.models.zoo import learns_in_turns
 from manyhands.optim.optimizer import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
-from manyhands.runs.changed import source_hash
-from manyhands.runs.trial import Trial, measure, measure_fed
+from manyhands.train.checks.source_hash import source_hash
+from manyhands.train.step_timing import Trial, measure, measure_fed
 
 # Compiling costs up to half a minute; a training must be this long for a gain of a few percent to repay it.
 LONG_ENOUGH_TO_COMPILE = {"cuda": 60.0, "cpu": 300.0}

@@ -1,4 +1,4 @@
-"""Rank: one of the processes that carry out a run together (`python -m manyhands.runs.rank RUN [--resume]`)."""
+"""Rank: one of the processes that carry out a run together (`python -m manyhands.train.rank RUN [--resume]`)."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from manyhands.comm.launch.bootstrap import done
 from manyhands.comm.ranks.rank_info import place
 from manyhands.progress import set_quiet
 from manyhands.runs import run_folder
-from manyhands.runs.run import work
+from manyhands.train.process import work
 
 
 def main(folder: Path, resume: bool) -> None:

@@ -1,4 +1,4 @@
-"""Scripted: one of the ranks that run a user's script (`python -m manyhands.runs.scripted SCRIPT arguments…`)."""
+"""Scripted: one of the ranks that run a user's script (`python -m manyhands.train.user_script.worker SCRIPT arguments…`)."""
 
 import os
 import runpy
@@ -9,7 +9,7 @@ from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import leave
 from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan
-from manyhands.runs.script import launched
+from manyhands.train.user_script.launch import launched
 
 INTERRUPTED = 130
 

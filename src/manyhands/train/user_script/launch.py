@@ -13,7 +13,7 @@ from manyhands.errors import InputError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.runs.early import settle_early
+from manyhands.train.plan_constraints import settle_early
 
 PLAN = "MANYHANDS_PLAN"  # the plan of the ranks, as JSON
 
@@ -34,7 +34,7 @@ def launch_script(path: Path, arguments: Sequence[str], plan: Plan) -> Plan:
     plan = settled(plan)
     order, told = [str(path), *arguments], {PLAN: json.dumps(to_table(plan))}
     ranks = mpirun.ranks if plan.backend == "mpi" else elastic.ranks
-    ranks("manyhands.runs.scripted", order, plan.world, environment=told, script=True)
+    ranks("manyhands.train.user_script.worker", order, plan.world, environment=told, script=True)
     return plan
 
 

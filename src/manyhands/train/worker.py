@@ -1,18 +1,19 @@
-"""Worker: carries out the order in a run folder, in a process of its own (`python -m manyhands.runs.worker RUN`)."""
+"""Worker: carries out the order in a run folder, in a process of its own (`python -m manyhands.train.worker RUN`)."""
 
 import sys
 from pathlib import Path
 
 from manyhands.errors import ManyhandsError
 from manyhands.progress import set_quiet
-from manyhands.runs import run, run_folder
+from manyhands.runs import run_folder
+from manyhands.train import launch
 
 
 def main(folder: Path) -> int:
     """How it ended is in run.json; the exit code says so too."""
     set_quiet(True)
     try:
-        run.execute(run_folder.load(folder))
+        launch.execute(run_folder.load(folder))
     except ManyhandsError as error:
         return error.exit_code
     except KeyboardInterrupt:

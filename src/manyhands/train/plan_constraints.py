@@ -1,18 +1,15 @@
 """What a plan must know before torch is imported: device, backend, cores, threads, allocator."""
 
-import platform
-from dataclasses import replace
-
-from manyhands.comm.ranks.rank_info import Place, is_pinned
+from manyhands.comm.ranks.rank_info import Place
 from manyhands.config import Config
 from manyhands.errors import ConfigError, PlanError
-from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.optim.options import TRUSTING
 from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.fault import Fault
 from manyhands.plan.layered import devices_of
-from manyhands.plan.plan import BY_RANK, Plan
+from manyhands.plan.plan import Plan
+from manyhands.train.process_options import backend, pinned
 
 RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")
 # What plans that cut layers do not do yet: options, and the values that they have then.
@@ -66,9 +63,9 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     if plan.has_ranks:
         _check_ranks(plan, config, machine, here)
     if plan.has_ranks and not plan.is_conducted:
-        plan = plan.with_defaults(backend=_backend(plan, here))
+        plan = plan.with_defaults(backend=backend(plan, here))
         _check_backend(plan)
-    plan = _pinned(plan, config, machine, here)
+    plan = pinned(plan, config, machine, here)
     if plan.is_baseline:
         # As torchrun has it: one thread a process, where there are several.
         threads = 1 if plan.has_ranks and plan.world > 1 else None
@@ -214,15 +211,6 @@ def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | Non
         )
 
 
-def _backend(plan: Plan, here: Place | None) -> str:
-    """The fastest that can do it: shared memory, unless ranks have GPUs, are on several hosts or must send less."""
-    if plan.device == "cuda":
-        return "gloo" if plan.cuts_layers else "nccl"
-    apart = here is not None and here.local_world != here.world
-    sends = plan.shard == "full" or plan.compress not in (None, "none") or plan.is_baseline
-    return "gloo" if sends or apart or platform.machine() not in ("x86_64", "AMD64") else "shm"
-
-
 def _check_backend(plan: Plan) -> None:
     said = f"plan {plan}: backend={plan.backend}"
     if plan.cuts_layers and plan.device == "cuda":  # by way of the host (comm.host_staged); ranks may share a GPU
@@ -241,47 +229,3 @@ def _check_backend(plan: Plan) -> None:
         raise PlanError(f"{said} with compress={plan.compress}: shared memory sends nothing; say backend=gloo")
     if plan.is_baseline and (plan.compress not in (None, "none") or plan.shard not in (None, "none")):
         raise PlanError(f"plan {plan}: {plan.name} is PyTorch's default; for shard and compress say data:{plan.world}")
-
-
-def _pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) -> Plan:
-    """Cores of every rank of this host. The references are pinned only where that is asked for."""
-    ranks = here.local_world if here else plan.world
-    if plan.cores is None and config.cpu.affinity is not None:
-        plan = replace(plan, cores=affinity.parse(config.cpu.affinity, machine, ranks))
-    elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
-        mine = tuple(core.id for core in machine.cores)
-        dealt = (
-            (mine,) * ranks
-            if here and is_pinned()
-            else affinity.deal(machine, plan.hands if plan.is_conducted else ranks)
-        )
-        plan = replace(plan, cores=(*dealt, *((mine,) * (ranks - len(dealt)))))  # servers go where there is room
-    for key in BY_RANK:
-        _check_cores(plan, key, machine, ranks)
-    if plan.cores is None:
-        return plan
-    for rank, cores in enumerate(plan.cores):
-        if (plan.threads or 1) > len(cores):
-            raise PlanError(
-                f"plan option threads={plan.threads}: rank {rank} has the cores {list(cores)}; "
-                f"use at most {len(cores)}, or leave it out"
-            )
-    if plan.feed == "loader" and plan.workers and plan.loader_cores is None:
-        own, beside = affinity.make_room(plan.cores, machine, plan.workers)
-        plan = replace(plan, cores=own, loader_cores=beside)
-    return plan
-
-
-def _check_cores(plan: Plan, key: str, machine: Machine, ranks: int) -> None:
-    given = getattr(plan, key)
-    if given is None:
-        return
-    if len(given) != ranks:
-        raise PlanError(f"{key} are given for {len(given)} ranks, plan {plan.name} has {ranks} on this host")
-    have = sorted(core.id for core in machine.cores)
-    for rank, cores in enumerate(given):
-        if not cores or not set(cores) <= set(have):
-            here_are = ", ".join(map(str, have))
-            raise PlanError(
-                f"{key} {list(cores)} of rank {rank} are not all here: cores of this machine are {here_are}"
-            )

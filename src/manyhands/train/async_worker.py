@@ -1,4 +1,4 @@
-"""Hand: a worker or a server of a conducted run (`python -m manyhands.runs.hand RUN PORT RANK`)."""
+"""Hand: a worker or a server of a conducted run (`python -m manyhands.train.async_worker RUN PORT RANK`)."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from manyhands.machine.process import settle
 from manyhands.plan.plan import Plan, from_table
 from manyhands.progress import set_quiet
 from manyhands.runs import run_folder
-from manyhands.runs.run import order_of
+from manyhands.runs.run_folder import order_of
 
 if TYPE_CHECKING:
     from manyhands.comm.connection import Wire
@@ -67,7 +67,7 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     from manyhands.engine.asynchronous.worker import Worker
     from manyhands.engine.loop.straggler import slow_down
     from manyhands.engine.parameters.state_messages import buffers_of, set_buffers, state_of
-    from manyhands.runs.job import assemble
+    from manyhands.train.job import assemble
 
     dataset = load(config.data.name, config.data)
     job = assemble(config, plan.alone(), dataset)
@@ -123,7 +123,7 @@ def _hello(port: int, rank: int, own: int) -> "Wire":
 def _about() -> dict[str, float]:
     import torch
 
-    from manyhands.runs.training import peak_memory_mb
+    from manyhands.engine.memory import peak_memory_mb
 
     return {"peak_memory_mb": peak_memory_mb(torch.device("cpu"))}
 

@@ -36,9 +36,10 @@ from manyhands.files import home, write_json
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import say
-from manyhands.runs.changed import source_hash
-from manyhands.runs.job import Job, assemble, build_model
-from manyhands.runs.still import Still, hold_still
+from manyhands.train.checks.no_randomness import Still, hold_still
+from manyhands.train.checks.source_hash import source_hash
+from manyhands.train.job import Job, assemble
+from manyhands.train.weights import build_model
 
 SECONDS = 5.0  # after which no further check is begun
 EXACT, LOWERED = 1e-8, 1e-4  # relative, in float64; where the model itself goes below it

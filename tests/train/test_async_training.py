@@ -17,8 +17,9 @@ from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.plan.plan import from_table
 from manyhands.report import charts, summary
 from manyhands.report.group import group
-from manyhands.runs import conducted, hand, run_folder
-from manyhands.runs.run import order_of
+from manyhands.runs import run_folder
+from manyhands.runs.run_folder import order_of
+from manyhands.train import async_training, async_worker
 
 SAID = "precision=fp32,layout=contiguous,compile=off"
 Trained = Callable[..., dict]
@@ -37,7 +38,7 @@ class Threads:
     def _hand(self, rank: int) -> None:
         run = run_folder.load(self.folder)
         plan = from_table(run.record["plan"], "run.json")
-        do = hand.serve if rank >= plan.axes[0].degree else hand.work
+        do = async_worker.serve if rank >= plan.axes[0].degree else async_worker.work
         do(order_of(run), plan, self.port, rank)
 
     def __enter__(self) -> "Threads":
@@ -52,8 +53,8 @@ class Threads:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(hand.WORD, "")
-    monkeypatch.setattr(conducted, "Flock", Threads)
+    monkeypatch.setenv(async_worker.WORD, "")
+    monkeypatch.setattr(async_training, "Flock", Threads)
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from manyhands.optim.schedule import factor
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import run_folder
-from manyhands.runs.hand import WORD
-from manyhands.runs.job import Job
+from manyhands.train.async_worker import WORD
+from manyhands.train.job import Job
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def conducted(
     try:
         with (
             ended_when_stopped(config.train.timeout + GRACE),
-            Flock("manyhands.runs.hand", arguments, plan.world, {WORD: word}, ended) as flock,
+            Flock("manyhands.train.async_worker", arguments, plan.world, {WORD: word}, ended) as flock,
         ):
             conductor.begin(position.step, position.epoch, position.batch)
             run.update(ranks=[conductor.about[rank] for rank in sorted(conductor.about)])

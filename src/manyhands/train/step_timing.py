@@ -14,11 +14,11 @@ import torch
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset, Split
-from manyhands.data.feed import Batch, Feed
+from manyhands.data.feed import Batch, Feed, Share
 from manyhands.engine.loop.context import Step
 from manyhands.engine.loop.loop import slow_first_steps
 from manyhands.plan.plan import Plan
-from manyhands.runs.job import assemble, make_feed
+from manyhands.train.job import Job, assemble, make_feed
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 12
 ENOUGH_SECONDS = 1.5  # for all rounds together
@@ -204,3 +204,13 @@ class _Fed:
 def _spread(split: Split, count: int) -> Split:
     """So many rows from all over a split, each as often as need be: real ones to load, in an epoch of known length."""
     return replace(split, index=split.index[np.linspace(0, len(split) - 1, count).astype(np.int64)])
+
+
+def passes(job: Job, epochs: int) -> Iterator[tuple[Batch, Share]]:
+    """Each batch with this rank's share of it."""
+    feed = job.trainee.feed
+    for epoch in range(epochs):
+        if begin := getattr(job.trainee.model, "begin_epoch", None):
+            begin(epoch, epochs)
+        for number, batch in enumerate(feed.epoch(epoch)):
+            yield batch, feed.share(number, epoch)

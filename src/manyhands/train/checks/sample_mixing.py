@@ -11,8 +11,9 @@ from manyhands.data.dataset import Dataset
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import as_it_was
 from manyhands.plan.plan import Plan
-from manyhands.runs.job import build_model, sample_input
-from manyhands.runs.still import Still, hold_still
+from manyhands.train.checks.no_randomness import Still, hold_still
+from manyhands.train.job import sample_input
+from manyhands.train.weights import build_model
 
 LIMIT = 1e-4  # relative
 SAMPLES = 4

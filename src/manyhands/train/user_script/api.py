@@ -17,7 +17,7 @@ from manyhands.errors import ModelError
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.script import launched, settled
+from manyhands.train.user_script.launch import launched, settled
 
 TIMEOUT = 1800.0  # seconds that ranks wait for one: it may save or evaluate alone meanwhile
 

@@ -1,12 +1,9 @@
 """Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import re
-import statistics
 import time
-from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,22 +21,25 @@ from manyhands.engine.loop.layer_profiler import LayerTime, time_layers
 from manyhands.engine.loop.loop import Loop, Outcome, Settings, slow_first_steps, total_steps
 from manyhands.engine.loop.timers import Clock
 from manyhands.engine.loop.weight_averaging import Average
+from manyhands.engine.memory import peak_memory_mb, reset_peak_memory
 from manyhands.engine.parameters.gradient_noise import Noise
-from manyhands.errors import ConfigError, PlanError, RunError
+from manyhands.engine.seed import RANK_SEEDS
+from manyhands.errors import PlanError, RunError
 from manyhands.files import make_folder, write_json
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
-from manyhands.runs import metrics_reader, mixes, run_folder, tensorboard
-from manyhands.runs.alike import alike
-from manyhands.runs.bind import bind_together
-from manyhands.runs.changed import DATA, check_data
-from manyhands.runs.guard import guard
-from manyhands.runs.job import Job, assemble, build_model, kernels_given_back
+from manyhands.runs import metrics_reader, run_folder, tensorboard
 from manyhands.runs.metrics_writer import Metrics, metrics_of
-from manyhands.timeline import Event, Timeline
+from manyhands.train.autotune import bind_together
+from manyhands.train.checks import sample_mixing
+from manyhands.train.checks.agreement import alike
+from manyhands.train.checks.guard import guard
+from manyhands.train.checks.source_hash import DATA, check_data
+from manyhands.train.job import Job, assemble, check_sizes, kernels_given_back
+from manyhands.train.result import critical_batch, sent_bytes, staleness, timeline
+from manyhands.train.weights import build_model
 
-RANK_SEEDS = 1_000_003  # between the seeds of two ranks
 FIRST_SHARE = 0.05  # of a moving average: more of the first weights in it is worth a word
 
 
@@ -115,7 +115,7 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         guard(config, plan, dataset, team)
-        if team.leads and (line := mixes.told(config, plan, dataset)):
+        if team.leads and (line := sample_mixing.told(config, plan, dataset)):
             say(line)
         job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
@@ -157,7 +157,7 @@ def _train(
         return {}
     with clock.phase("layers"):
         layers = _layers(job, plan)
-    _timeline(clock, layers).save(run.folder / "timeline.json")
+    timeline(clock, layers).save(run.folder / "timeline.json")
     run_folder.load(run.folder).update(layers=[layer.to_json() for layer in layers])
     return {
         "run": str(run.folder),
@@ -181,9 +181,9 @@ def _train(
         "predicted_step_ms": run.record.get("search", {}).get("predicted_step_ms"),
         "peak_memory_mb": max(peaks),
         "peak_memory_mb_of_ranks": peaks,
-        "critical_batch": _critical_batch(run),
-        **_sent(job, outcome.steps - first),
-        "staleness": _staleness([seen for _, seen in told if seen]),
+        "critical_batch": critical_batch(run),
+        **sent_bytes(job, outcome.steps - first),
+        "staleness": staleness([seen for _, seen in told if seen]),
         **others,
     }
 
@@ -197,37 +197,11 @@ def majority(split: Split) -> float:
     return float(np.bincount(split.labels[split.index]).max() / len(split))
 
 
-def _critical_batch(run: run_folder.Run) -> float | None:
-    """The noise scale of the middle of the training: it grows all along, and by far at the end."""
-    scales = [each["noise_scale"] for each in run.metrics() if "noise_scale" in each]
-    return statistics.median(scales) if scales else None
-
-
 def _searched(run: run_folder.Run) -> float:
     """Seconds in which batch size and plan were found before this process began; none where a plan was known."""
     told = run.record.get("search", {}).get("search", {})
     picked = float(run.record.get("batch", {}).get("seconds", 0.0))
     return picked + (0.0 if told.get("known") else float(told.get("seconds", 0.0)))
-
-
-def _sent(job: Job, steps: int) -> dict[str, Any]:
-    """Bytes of gradients that a rank sends in a step, and how many times fewer they are for compression."""
-    sent = job.trainee.exchange.bytes_sent()
-    if sent is None or not sent[0] or not steps:  # of a run that was resumed at its end
-        return {"sent_bytes_per_step": None, "compression_ratio": None}
-    return {"sent_bytes_per_step": round(sent[0] / steps), "compression_ratio": sent[1] / sent[0]}
-
-
-def _staleness(seen: list[dict[int, int]]) -> dict[str, Any] | None:
-    """How many updates the weights lacked on which gradients were computed, over the steps of all ranks."""
-    histogram = sum(map(Counter, seen), Counter[int]())
-    if not (steps := histogram.total()):
-        return None
-    return {
-        "mean": sum(late * number for late, number in histogram.items()) / steps,
-        "max": max(histogram),
-        "histogram": {str(late): histogram[late] for late in sorted(histogram)},
-    }
 
 
 def _layers(job: Job, plan: Plan) -> list[LayerTime]:
@@ -243,17 +217,6 @@ def _layers(job: Job, plan: Plan) -> list[LayerTime]:
     except Exception as error:
         say(f"layers were not timed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
         return []
-
-
-def check_sizes(config: Config, dataset: Dataset) -> None:
-    if (largest := max(config.batch_sizes)) > len(dataset.train):
-        grown = f" or train.grow than {config.train.grow}" if largest > config.train.batch_size else ""
-        raise ConfigError(
-            f"batch size {largest} is larger than the training set of {len(dataset.train)} samples: "
-            f"choose a smaller --batch-size{grown}"
-        )
-    if not len(dataset.test):
-        raise ConfigError(f"data {config.data.name} has no test samples: give a larger set")
 
 
 def _average(config: Config, job: Job) -> Average | None:
@@ -291,7 +254,7 @@ def _conduct(
     run: run_folder.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
 ) -> tuple[Outcome, dict[str, Any]]:
     """The loop, with steps that workers carry out; and what the result says of them."""
-    from manyhands.runs.conducted import conducted  # as few plans need it
+    from manyhands.train.async_training import conducted  # as few plans need it
 
     with ExitStack() as stack:
         with clock.phase("setup", "workers"):
@@ -301,7 +264,7 @@ def _conduct(
         return outcome, {
             "peak_memory_mb": max(peaks),
             "peak_memory_mb_of_ranks": peaks,
-            "staleness": _staleness([conductor.late]),
+            "staleness": staleness([conductor.late]),
         }
 
 
@@ -352,32 +315,3 @@ def _samples(feed: Feed, steps: int) -> int:
         if not steps:
             break
     return samples
-
-
-def _timeline(clock: Clock, layers: list[LayerTime]) -> Timeline:
-    """The phases of the run, and under them one step layer by layer: forward in order, backward in reverse."""
-    events, at = list(clock.events), 0
-    passes = [(each, "forward", each.forward_ms) for each in layers]
-    passes += [(each, "backward", each.backward_ms) for each in reversed(layers)]
-    for layer, direction, milliseconds in passes:
-        end = at + round(milliseconds * 1e6)
-        events.append(Event(layer.name, direction, "layers of one step", at, end))
-        at = end
-    return Timeline.of(events)
-
-
-def reset_peak_memory(device: torch.device) -> None:
-    """What the search took is not the training's."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    else:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory_mb(device: torch.device) -> float:
-    """The most memory since the reset; of the whole process on CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

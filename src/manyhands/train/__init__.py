@@ -1,0 +1,1 @@
+"""How does one training go, end to end? Start reading at `create`, then `launch`, `worker` and `train`."""

@@ -1,0 +1,1 @@
+"""How does a user's own script run on ranks? Start reading at `launch`, then `api`."""
