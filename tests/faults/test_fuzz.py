@@ -16,11 +16,11 @@ from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine.loop import checkpoint_folder
 from manyhands.errors import ManyhandsError
+from manyhands.inference.load import load_run, schema_of
 from manyhands.machine import described
 from manyhands.plan import words
 from manyhands.report import study
 from manyhands.runs import export_metrics, metrics_reader, recipe, run_folder
-from manyhands.runs.predict import load_run, schema_of
 from manyhands.train.weights import best_checkpoint
 
 V1 = Path(__file__).parents[1] / "fixtures" / "v1"

@@ -29,7 +29,7 @@ def average(
     if last is not None and not (last.isdecimal() and int(last)):
         raise ConfigError(f"--last {last}: a whole number, at least 1, is needed")
     outputs.check({"-o": out}, outputs.inputs_of_runs(runs))
-    from manyhands.runs import average as averaging  # torch comes in here
+    from manyhands.inference import weight_average as averaging  # torch comes in here
 
     made = averaging.average(runs, int(last) if last else None, out)
     if output.wants_json():
@@ -52,7 +52,7 @@ def ensemble(
     output.set_output(as_json, quiet)
     for run in runs:
         run_folder.load(run)
-    from manyhands.runs import ensemble as ensembles  # torch comes in here
+    from manyhands.inference import ensemble as ensembles  # torch comes in here
 
     made = ensembles.ensemble(runs, by)
     if output.wants_json():

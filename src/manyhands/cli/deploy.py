@@ -22,7 +22,7 @@ def predict(
     """Say the class of new files, and how sure the model is."""
     output.set_output(as_json, quiet)
     run_folder.load(run)
-    from manyhands.runs import predict as predicting  # torch comes in here
+    from manyhands.inference import predict as predicting  # torch comes in here
 
     found = predicting.predict(run, files, averaged, changed_code=changed_code)
     if output.wants_json():
@@ -91,7 +91,7 @@ def _write(form: str, averaged: bool, changed_code: bool) -> Callable[[run_folde
         return export_metrics.write_trace
     if form == "tensorboard":
         return export_metrics.write_events
-    from manyhands.runs import export as exporting
+    from manyhands.inference import export as exporting
 
     return lambda run, path: exporting.export(run.folder, path, form, averaged, changed_code=changed_code)
 

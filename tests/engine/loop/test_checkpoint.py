@@ -77,7 +77,7 @@ def test_the_result_is_the_best_checkpoint(manyhands, tmp_path: Path) -> None:
 
     from manyhands.data.load import load
     from manyhands.data.normalize import Normalize
-    from manyhands.runs.predict import load_run
+    from manyhands.inference.load import load_run
     from manyhands.runs.run_folder import order_of
 
     said = manyhands(

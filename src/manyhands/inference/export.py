@@ -11,8 +11,8 @@ from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.errors import MissingPackage, RunError
 from manyhands.files import written_aside
+from manyhands.inference.load import load_run
 from manyhands.runs import run_folder
-from manyhands.runs.predict import load_run
 from manyhands.runs.run_folder import order_of
 
 SAMPLES = 64

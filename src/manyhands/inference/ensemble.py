@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from manyhands.errors import ConfigError, InputError, choices
+from manyhands.inference.load import load_run, schema_of
+from manyhands.inference.test_set import Exam, exam_of
 from manyhands.progress import bar
 from manyhands.runs import run_folder
-from manyhands.runs.exam import Exam, exam_of
-from manyhands.runs.predict import load_run, schema_of
 from manyhands.runs.rows import mean_and_std
 from manyhands.runs.run_folder import order_of
 

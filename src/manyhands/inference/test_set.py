@@ -10,8 +10,9 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.errors import DataError
+from manyhands.inference.load import schema_of
+from manyhands.inference.predict import BATCH, chances
 from manyhands.runs import run_folder
-from manyhands.runs.predict import BATCH, chances, schema_of
 from manyhands.runs.run_folder import order_of
 
 

@@ -11,10 +11,10 @@ import torch
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
+from manyhands.inference.ensemble import voted
+from manyhands.inference.load import load_run
 from manyhands.runs import run_folder
-from manyhands.runs.ensemble import voted
 from manyhands.runs.fit import fit
-from manyhands.runs.predict import load_run
 
 PLAN = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
 DATA = DataOptions(size=1000, test_size=500)

@@ -18,10 +18,11 @@ from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.weight_averaging import NORM_BATCHES
 from manyhands.errors import InputError, ModelError
 from manyhands.files import written_aside
+from manyhands.inference.load import load_run, schema_of
+from manyhands.inference.predict import BATCH
+from manyhands.inference.test_set import device, exam_of
 from manyhands.progress import bar, say
 from manyhands.runs import run_folder
-from manyhands.runs.exam import device, exam_of
-from manyhands.runs.predict import BATCH, load_run, schema_of
 from manyhands.runs.run_folder import order_of
 from manyhands.train.weights import build_model
 

@@ -1,16 +1,11 @@
-"""Predict: class and probability for new files, from a run's best checkpoint or from the mean of its weights."""
+"""Load: the trained model of a run folder, with its best weights, and the schema of its data."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from manyhands.config import with_values
-from manyhands.data.encode import encode
-from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine.loop import checkpoint
 from manyhands.errors import UNREADABLE, DataError, InputError
@@ -20,7 +15,6 @@ from manyhands.runs.run_folder import order_of
 from manyhands.train.checks.source_hash import check_code
 from manyhands.train.weights import averaged_weights, best_checkpoint, build_model
 
-BATCH = 256
 MOST_BYTES = 100_000_000  # of a data.json, which has a vocabulary
 
 
@@ -45,25 +39,3 @@ def load_run(folder: Path, averaged: bool = False, *, changed_code: bool = False
     model = build_model(plain, schema)
     model.load_state_dict(averaged_weights(run) if averaged else checkpoint.load_model(best_checkpoint(run)))
     return model.eval(), schema
-
-
-def predict(
-    folder: Path, paths: Sequence[Path], averaged: bool = False, *, changed_code: bool = False
-) -> list[dict[str, Any]]:
-    """A row for each image, line of text, or CSV row."""
-    model, schema = load_run(folder, averaged, changed_code=changed_code)
-    names, rows = encode(schema, paths)
-    normalize = Normalize(schema, contiguous=True).eval()
-    found = []
-    for begin in range(0, len(names), BATCH):
-        inputs = torch.from_numpy(rows[begin : begin + BATCH])
-        for name, each in zip(names[begin : begin + BATCH], chances(model, normalize(inputs)), strict=True):
-            best = int(each.argmax())
-            found.append({"file": name, "label": schema.classes[best], "probability": float(each[best])})
-    return found
-
-
-def chances(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The probability of each class."""
-    with torch.inference_mode():
-        return torch.softmax(model(inputs).float(), dim=1)

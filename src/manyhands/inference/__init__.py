@@ -1,0 +1,1 @@
+"""What can be done with a finished model? Start reading at `load`, then `predict` or `export`."""
