@@ -19,9 +19,9 @@ from typing import Any
 
 from manyhands.config import Config, with_values
 from manyhands.machine.detect import detect
+from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.words import parse
 from manyhands.runs import find
-from manyhands.runs.contest import Turn, contest
 from manyhands.train.plan_constraints import settle_early
 
 IMAGES, SMALL_IMAGES, TEXT = "synthetic:1x28x28,10", "synthetic:3x64x64,200", "synthetic:text:64,20"

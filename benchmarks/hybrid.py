@@ -26,14 +26,14 @@ from manyhands.config import Config, with_values
 from manyhands.files import home
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
+from manyhands.measure.layer_profiler import profiles
+from manyhands.measure.plan_benchmark import contest
 from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
-from manyhands.runs.contest import contest
 from manyhands.runs.cutting import settle_cut
 from manyhands.runs.here import Here
-from manyhands.runs.links import Links
 from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.profile import profiles
+from manyhands.simulate.cost.links import Links
 from manyhands.train.plan_constraints import settle_early
 
 PIPELINES: list[dict[str, Any]] = [

@@ -23,13 +23,14 @@ from manyhands.files import write_json
 from manyhands.graph.fuse import fuse
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
+from manyhands.measure.layer_profiler import profiles
+from manyhands.measure.link_timing import known_links
+from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.contest import Turn, contest
 from manyhands.runs.layers import graph_of
-from manyhands.runs.links import Links, known_links
 from manyhands.runs.predicted import predicted
-from manyhands.runs.profile import profiles
+from manyhands.simulate.cost.links import Links
 from manyhands.train.plan_constraints import settle_early
 
 # Model, data, batch, and what makes a step short enough for a core.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from manyhands.machine.detect import detect
-from manyhands.runs import probe as probing
+from manyhands.measure import machine_probe as probing
 
 RUN = Path(__file__).parents[1] / "fixtures" / "v1" / "finished"
 SMALL = ("--set", "data.size=200", "--set", "data.test_size=40", "--set", "model.width=0.1")

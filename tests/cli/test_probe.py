@@ -11,13 +11,13 @@ from manyhands.machine import describe
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.machine.rate import Rate
-from manyhands.runs import probe
+from manyhands.measure import machine_probe
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """All for real, but shorter."""
-    monkeypatch.setattr(probe.probe, "__kwdefaults__", {"seconds": 0.002, "largest": 1024})
+    monkeypatch.setattr(machine_probe.probe, "__kwdefaults__", {"seconds": 0.002, "largest": 1024})
     monkeypatch.setattr(measure, "backends", lambda machine: ["shm"])
 
 
@@ -27,7 +27,7 @@ def test_probe(manyhands, tmp_path: Path) -> None:
     assert said.code == 0, said.err
     machine = Machine.from_json(said.json)
     assert {core.id for core in machine.cores} <= os.sched_getaffinity(0)
-    assert [rate.threads for rate in machine.rates if rate.operation == "copy"] == probe.doublings(
+    assert [rate.threads for rate in machine.rates if rate.operation == "copy"] == machine_probe.doublings(
         1, machine.physical_cores
     )
     if machine.physical_cores > 1:
@@ -41,7 +41,7 @@ def test_tables(manyhands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     rates = (Rate("cpu", "matmul", "fp32", 1, 97.1), Rate("cpu", "matmul", "fp32", 2, 183.2))
     links = (Link("gloo", "all_reduce", 2, 160.0, 1.6),)
     machine = Machine("here", "EPYC", (), 2**34, rates=(*rates, Rate("cuda", "matmul", "bf16", 0, 7e5)), links=links)
-    monkeypatch.setattr(probe, "probe", lambda ranks: machine)
+    monkeypatch.setattr(machine_probe, "probe", lambda ranks: machine)
     monkeypatch.chdir(tmp_path)
     Path("machine.toml").write_text("an old one")
     said = manyhands("probe")
@@ -59,15 +59,15 @@ def test_a_backend_that_fails_is_left_out_and_said(
         raise RankError("rank 1 was killed (signal 9)")
 
     monkeypatch.setattr(measure, "links", fail)
-    assert probe._links("mpi", 2, [0, 1], 4, 0.1) == []
+    assert machine_probe._links("mpi", 2, [0, 1], 4, 0.1) == []
     assert "mpi with 2 ranks is left out: rank 1 was killed (signal 9)" in capsys.readouterr().err
 
 
 def test_doublings() -> None:
-    assert probe.doublings(1, 1) == [1]
-    assert probe.doublings(1, 16) == [1, 2, 4, 8, 16]
-    assert probe.doublings(2, 12) == [2, 4, 8, 12]
-    assert probe.doublings(2, 1) == []
+    assert machine_probe.doublings(1, 1) == [1]
+    assert machine_probe.doublings(1, 16) == [1, 2, 4, 8, 16]
+    assert machine_probe.doublings(2, 12) == [2, 4, 8, 12]
+    assert machine_probe.doublings(2, 1) == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_doublings() -> None:
     ],
 )
 def test_bad_input(manyhands, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str) -> None:
-    monkeypatch.setattr(probe, "probe", lambda ranks: pytest.fail("it is told before the minute is spent"))
+    monkeypatch.setattr(machine_probe, "probe", lambda ranks: pytest.fail("it is told before the minute is spent"))
     said = manyhands("probe", *arguments)
     assert said.code == 2
     assert told in said.error

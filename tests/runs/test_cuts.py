@@ -14,9 +14,9 @@ from manyhands.plan.words import parse
 from manyhands.runs import find
 from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.layers import graph_of
-from manyhands.runs.links import Links
 from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.runs.simulated import Prediction
+from manyhands.simulate.cost.links import Links
 from manyhands.train.plan_constraints import settle_early
 
 BOUND = "precision=fp32,layout=contiguous,kernels=own,compile=off,capture=off,feed=device,workers=0,backend=shm"

@@ -11,11 +11,11 @@ from manyhands.config import Config, with_values
 from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
+from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.split import on
 from manyhands.plan.words import parse
 from manyhands.runs import auto, find, run_folder
-from manyhands.runs.contest import Turn, contest
 from manyhands.runs.find import Answer, Candidate
 from manyhands.train.plan_constraints import settle_early
 

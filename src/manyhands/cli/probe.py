@@ -12,7 +12,7 @@ from manyhands.files import make_folder, storage_errors
 from manyhands.machine import describe
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
-from manyhands.runs import probe as probing
+from manyhands.measure import machine_probe as probing
 
 SIZES = {"1 MB": 2**20, "64 MB": 2**26}
 

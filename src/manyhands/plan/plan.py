@@ -242,3 +242,15 @@ def to_table(plan: Plan) -> dict[str, Any]:
     if plan.places:
         table["places"] = [{"name": name, "device": device} for name, device in plan.places]
     return table
+
+
+def alone(plan: Plan) -> Plan:
+    """A rank's own work is that of one process; a reference stays one."""
+    kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
+    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
+    return Plan(axes=(axis,), **kept)
+
+
+def waits_in_norms(plan: Plan) -> bool:
+    """Whether its ranks compute the statistics of batch norms together."""
+    return plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers

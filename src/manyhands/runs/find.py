@@ -1,7 +1,7 @@
 """Find: the fastest plan for a training on this machine.
 
 candidates   ways to lay processes and threads over the cores, precisions, layouts
-profile      what each layer costs in each of them (runs.profile), and what the ranks' link costs
+profile      what each layer costs in each of them (measure.layer_profiler), and what the ranks' link costs
 simulate     the step of every candidate, and of layers in parts over as many ranks (runs.cuts)
 contest      the best few, and always plain, serial and ddp, for some real steps in turn: the fastest wins
 """
@@ -22,16 +22,17 @@ from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
+from manyhands.measure.layer_profiler import profiles
+from manyhands.measure.link_timing import known_links, known_messages
+from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
-from manyhands.runs.contest import Turn, contest
 from manyhands.runs.cuts import fastest_cut
 from manyhands.runs.explained import rows
-from manyhands.runs.links import Links, known_links, known_messages
 from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction
+from manyhands.simulate.cost.links import Links
 from manyhands.train.checks.source_hash import source_hash
 from manyhands.train.plan_constraints import settle_early
 

@@ -10,16 +10,17 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
+from manyhands.measure.layer_profiler import profiles
+from manyhands.measure.link_timing import known_links, known_messages
 from manyhands.plan.axis import Axis
 from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
 from manyhands.runs.layers import graph_of
-from manyhands.runs.links import Links, known_links, known_messages
 from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.profile import profiles
 from manyhands.runs.simulated import Prediction, Simulator, micro_batches
+from manyhands.simulate.cost.links import Links
 from manyhands.train.plan_constraints import settle_early
 
 PLANS = ("plain", "serial", "data", "ddp", "tensor", "owt", "pipeline")

@@ -7,14 +7,14 @@ from manyhands.cost.measured import Profile
 from manyhands.data.load import load
 from manyhands.graph.fuse import fuse
 from manyhands.machine.detect import detect
+from manyhands.measure.layer_profiler import profiles
+from manyhands.measure.link_timing import known_links, known_wire
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
 from manyhands.runs.cluster.pace import FLOAT, Wanted, described_pace, own_options
 from manyhands.runs.layers import graph_of
-from manyhands.runs.links import known_links, known_wire
-from manyhands.runs.profile import profiles
 from manyhands.simulate.pace import Pace
 from manyhands.train.plan_constraints import settle_early
 

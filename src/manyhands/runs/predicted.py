@@ -11,8 +11,8 @@ from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.presets import splits
 from manyhands.plan.split import on
-from manyhands.runs.links import Links
 from manyhands.runs.simulated import Prediction, check_degrees, micro_batches
+from manyhands.simulate.cost.links import Links
 from manyhands.simulate.result import predict
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -214,3 +215,36 @@ def passes(job: Job, epochs: int) -> Iterator[tuple[Batch, Share]]:
             begin(epoch, epochs)
         for number, batch in enumerate(feed.epoch(epoch)):
             yield batch, feed.share(number, epoch)
+
+
+class Steps:
+    """Full batches of the training set, epoch after epoch."""
+
+    def __init__(self, job: Any) -> None:
+        self.job, self.epoch, self.number = job, 0, 0
+        self.batches = job.trainee.feed.epoch(0)
+
+    def take(self, count: int) -> None:
+        loss = None
+        for _ in range(count):
+            loss = self.job.step(*self._next())
+        if loss is not None:
+            loss.item()  # waits for the device
+
+    def _next(self) -> tuple[Any, Any]:
+        feed = self.job.trainee.feed
+        whole = len(feed) if feed.share(len(feed) - 1).whole == feed.share(0).whole else max(len(feed) - 1, 1)
+        if self.number >= whole:
+            self.epoch, self.number = self.epoch + 1, 0
+            self.batches = feed.epoch(self.epoch)
+        share = feed.share(self.number)
+        self.number += 1
+        return next(self.batches), share
+
+
+def full_batches(feed: Feed, samples: int) -> Iterator[Batch]:
+    """Batches of so many samples, epoch after epoch."""
+    for epoch in count():
+        for batch in feed.epoch(epoch):
+            if len(batch[0]) == samples:
+                yield batch

@@ -6,10 +6,10 @@ from typing import Any
 from manyhands.engine.memory import peak_memory_mb, reset_peak_memory
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import to_table
-from manyhands.runs.contest import Steps
 from manyhands.runs.tune.child import Task
 from manyhands.train.autotune import bind_together
 from manyhands.train.job import assemble
+from manyhands.train.step_timing import Steps
 
 WARM = 5  # steps before all others: with capture the fourth is captured
 TURN_SECONDS = 0.2

@@ -4,10 +4,12 @@ For a plan that cuts layers the process goes through them as its ranks will, tho
 know where parts lie is as much as the work of a small layer.
 """
 
+import json
 import statistics
+import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,14 +17,18 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.config import Config, with_values
+from manyhands.config import from_table as config_from_table
 from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
-from manyhands.data.feed import Batch, Feed
 from manyhands.data.load import load
 from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
-from manyhands.plan.plan import Plan
-from manyhands.runs.profile import alone, waits_in_norms
+from manyhands.errors import RunError
+from manyhands.files import write_json
+from manyhands.machine.process import settle
+from manyhands.measure.layer_profiler import FAILED
+from manyhands.plan.plan import Plan, alone, from_table, waits_in_norms
 from manyhands.train.job import assemble
+from manyhands.train.step_timing import full_batches
 
 LEAST, MOST = 4, 30  # steps that are timed
 ENOUGH = 0.7  # seconds of them
@@ -111,9 +117,30 @@ def median(values: Sequence[int]) -> int:
     return round(statistics.median(values))
 
 
-def full_batches(feed: Feed, samples: int) -> Iterator[Batch]:
-    """Batches of so many samples, epoch after epoch."""
-    for epoch in count():
-        for batch in feed.epoch(epoch):
-            if len(batch[0]) == samples:
-                yield batch
+WAIT = 120.0  # seconds for the other processes to come as far
+
+
+def main(folder: Path, rank: int) -> None:
+    """Settle, and only then import torch; time every plan beside the other processes."""
+    order = json.loads((folder / "order.json").read_text())
+    plans = [from_table(each, "order.json") for each in order["plans"]]
+    settle(threads=plans[0].threads, cores=order["cores"][rank], allocator=plans[0].allocator or "default")
+    from manyhands.measure.layer_profiler_worker import take
+
+    config = config_from_table(order["config"], "order.json")
+    taken = take(config, plans, order["samples"], lambda what: _meet(folder, what, rank, len(order["cores"])))
+    write_json(folder / f"{rank}.json", [(profile.to_json(), steps) for profile, steps in taken])
+
+
+def _meet(folder: Path, what: str, rank: int, world: int) -> None:
+    """Begin together: a process that times alone has the caches for itself."""
+    (folder / f"{what}.{rank}").touch()
+    deadline = time.monotonic() + WAIT
+    while not all((folder / f"{what}.{other}").exists() for other in range(world)):
+        if (folder / FAILED).exists() or time.monotonic() > deadline:
+            raise RunError("the other processes did not come")
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -10,12 +10,12 @@ from manyhands.cost.measured import Profile
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
+from manyhands.measure import layer_profiler
+from manyhands.measure.layer_profiler import _jitter, _slower
+from manyhands.measure.layer_profiler_worker import in_stretches
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs import profile
-from manyhands.runs.links import Links
-from manyhands.runs.profile import _jitter, _slower
-from manyhands.runs.profiled import in_stretches
+from manyhands.simulate.cost.links import Links
 
 LAYERS = {"conv": (5, 9), "norm": (1, 2), "act": (1, 1), "norm@2": (2, 3)}
 
@@ -64,12 +64,14 @@ def test_layers_are_not_timed_again_for_another_schedule(monkeypatch: pytest.Mon
         asked.append([str(plan) for plan in plans])
         return [Profile(2, tuple(samples), {"conv": ((1, 2),)}, (3,), 4, 5) for _ in plans]
 
-    monkeypatch.setattr(profile, "_take", take)
+    monkeypatch.setattr(layer_profiler, "_take", take)
     machine, config = detect(), Config()
     for words in ("gpipe", "1f1b", "zerobubble"):
-        profile.profiles(config, [parse(f"pipeline:2,schedule={words},kernels=own")], [8], machine)
+        layer_profiler.profiles(config, [parse(f"pipeline:2,schedule={words},kernels=own")], [8], machine)
     assert asked == [["pipeline:2,kernels=own,schedule=gpipe"]]
-    profile.profiles(config, [parse(f"pipeline:2,kernels={each}") for each in ("own", "torch")], [8], machine)
+    layer_profiler.profiles(config, [parse(f"pipeline:2,kernels={each}") for each in ("own", "torch")], [8], machine)
     assert asked[1:] == [["pipeline:2,kernels=torch"]]
-    profile.profiles(config, [parse(f"data:2,kernels=own,compress={each}") for each in ("fp16", "bf16")], [8], machine)
+    layer_profiler.profiles(
+        config, [parse(f"data:2,kernels=own,compress={each}") for each in ("fp16", "bf16")], [8], machine
+    )
     assert len(asked[2]) == 1

@@ -3,34 +3,28 @@
 Layers are timed where they stand (engine.loop.layer_profiler). The profile of a plan with several ranks is taken in as many
 processes at once, pinned as the ranks will be, that do not exchange anything.
 
-    python -m manyhands.runs.profile FOLDER RANK      is one of these processes
+    python -m manyhands.measure.layer_profiler_worker FOLDER RANK      is one of these processes
 """
 
 import hashlib
 import json
 import math
 import statistics
-import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.config import Config
-from manyhands.config import from_table as config_from_table
 from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
-from manyhands.machine.process import settle
-from manyhands.plan.axis import Axis
-from manyhands.plan.plan import BY_RANK, USES, Plan, from_table, to_table
+from manyhands.plan.plan import Plan, alone, to_table, waits_in_norms
 from manyhands.train.checks.source_hash import source_hash
 
-WAIT = 120.0  # seconds for the other processes to come as far
 FAILED = "failed"  # a file: one of them has
 
 
@@ -44,18 +38,6 @@ def profiles(config: Config, plans: Sequence[Plan], samples: Sequence[int], mach
             write_json(path, profile.to_json())
             known[path] = profile
     return [known[path] for path in paths]
-
-
-def alone(plan: Plan) -> Plan:
-    """A rank's own work is that of one process; a reference stays one."""
-    kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
-    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
-    return Plan(axes=(axis,), **kept)
-
-
-def waits_in_norms(plan: Plan) -> bool:
-    """Whether its ranks compute the statistics of batch norms together."""
-    return plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers
 
 
 def _known(path: Path) -> Profile | None:
@@ -101,7 +83,7 @@ def _take(config: Config, plans: Sequence[Plan], samples: Sequence[int], machine
         ended: list[tuple[int, str]] = [(0, "")] * world
 
         def one(rank: int) -> None:
-            ended[rank] = in_fresh_process("manyhands.runs.profile", folder, str(rank))
+            ended[rank] = in_fresh_process("manyhands.measure.layer_profiler_worker", folder, str(rank))
             if ended[rank][0] != 0:
                 with suppress(OSError):  # the folder has gone: this process itself was interrupted
                     (Path(folder) / FAILED).touch()
@@ -163,29 +145,3 @@ def _slower(steps: Sequence[Sequence[Sequence[int]]]) -> float:
 def _jitter(steps: Sequence[int]) -> float:
     """How much the steps of a process vary: of logarithms, so that one long step among few does not decide."""
     return statistics.pstdev([math.log(step) for step in steps])
-
-
-def main(folder: Path, rank: int) -> None:
-    """Settle, and only then import torch; time every plan beside the other processes."""
-    order = json.loads((folder / "order.json").read_text())
-    plans = [from_table(each, "order.json") for each in order["plans"]]
-    settle(threads=plans[0].threads, cores=order["cores"][rank], allocator=plans[0].allocator or "default")
-    from manyhands.runs.profiled import take
-
-    config = config_from_table(order["config"], "order.json")
-    taken = take(config, plans, order["samples"], lambda what: _meet(folder, what, rank, len(order["cores"])))
-    write_json(folder / f"{rank}.json", [(profile.to_json(), steps) for profile, steps in taken])
-
-
-def _meet(folder: Path, what: str, rank: int, world: int) -> None:
-    """Begin together: a process that times alone has the caches for itself."""
-    (folder / f"{what}.{rank}").touch()
-    deadline = time.monotonic() + WAIT
-    while not all((folder / f"{what}.{other}").exists() for other in range(world)):
-        if (folder / FAILED).exists() or time.monotonic() > deadline:
-            raise RunError("the other processes did not come")
-        time.sleep(0.002)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))

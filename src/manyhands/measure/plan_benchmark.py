@@ -5,38 +5,28 @@ are warm. A round lets each plan train for a moment while the others sleep: what
 alike. The bell is a named pipe that each process has: one that waits for it takes nothing from the one whose turn it
 is. (Looking for a file every other millisecond, eight of them made each other slower by a fifth on 2 cores.)
 
-    python -m manyhands.runs.contest FOLDER NAME      is a process of one plan, alone or as a rank
+    python -m manyhands.measure.plan_benchmark_worker FOLDER NAME      is a process of one plan, alone or as a rank
 """
 
 import json
 import math
 import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import Any
 
-from manyhands.comm.launch import elastic, fresh_process, mpirun
-from manyhands.comm.ranks.rank_info import place
-from manyhands.comm.rendezvous import leave
-from manyhands.config import Config, with_values
-from manyhands.config import from_table as config_from_table
+from manyhands.comm.launch import fresh_process, mpirun
+from manyhands.config import Config
 from manyhands.errors import ManyhandsError
 from manyhands.files import TemporaryFolder, write_json
-from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import bar
 
 ROUNDS = 5
-SECONDS = 0.5  # of a plan's turn
-LEAST, MOST = 2, 200  # steps of a turn
-WARM = 3  # steps before all rounds
 START = 240.0  # seconds in which a plan's processes must be warm, or done with a turn
 PAUSE = 0.01  # seconds between two looks of the conductor
 GO, STOP = b"g", b"s"
@@ -95,13 +85,15 @@ class _Player:
         arguments = [str(self.folder), self.name]
         try:
             if not self.plan.has_ranks:
-                code, errors = fresh_process.in_fresh_process("manyhands.runs.contest", *arguments)
+                code, errors = fresh_process.in_fresh_process("manyhands.measure.plan_benchmark_worker", *arguments)
                 if code != 0:
                     self.error = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
             elif self.plan.backend == "mpi":
-                mpirun.ranks("manyhands.runs.contest", arguments, self.plan.world)
+                mpirun.ranks("manyhands.measure.plan_benchmark_worker", arguments, self.plan.world)
             else:
-                code, errors = fresh_process.in_fresh_process("manyhands.runs.contest", *arguments, "launch")
+                code, errors = fresh_process.in_fresh_process(
+                    "manyhands.measure.plan_benchmark_worker", *arguments, "launch"
+                )
                 if code != 0:
                     self.error = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
         except ManyhandsError as error:
@@ -140,88 +132,3 @@ class _Player:
         while self.thread.ident is not None and self.thread.is_alive():
             self._ring(STOP)
             self.thread.join(0.1)
-
-
-def main(folder: Path, name: str, launches: bool) -> None:
-    """Launch a plan's ranks, or be one of its processes."""
-    order = json.loads((folder / f"{name}.order.json").read_text())
-    plan = from_table(order["plan"], "order.json")
-    if launches:
-        elastic.ranks("manyhands.runs.contest", [str(folder), name], plan.world)
-        return
-    _play(folder, name, plan, config_from_table(order["config"], "order.json"))
-    leave()
-
-
-def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
-    from manyhands.comm.process_setup import enter
-
-    here = place()
-    enter(plan, config, here)
-    from manyhands.comm.ranks.rank_group import Team
-    from manyhands.data.load import load
-    from manyhands.train.autotune import bind_together
-    from manyhands.train.checks.guard import guard
-    from manyhands.train.job import assemble
-
-    team = Team(here.rank, here.world) if here and plan.has_ranks else Team()
-    dataset = load(config.data.name, config.data)
-    plan, _ = bind_together(team, plan, config, dataset, detect())
-    guard(config, plan, dataset, team)  # what is refused when it trains must not win here
-    job = assemble(with_values(config, {"train.grow": None}), plan, dataset, team)
-    steps = Steps(job)
-    steps.take(WARM)
-    begun = time.perf_counter()
-    steps.take(LEAST)
-    each = (time.perf_counter() - begun) / LEAST
-    turn = team.told(min(max(round(SECONDS / each), LEAST), MOST))
-    bell = _hang(folder / f"{name}.bell{team.rank}")
-    team.meet()
-    if team.leads:
-        write_json(folder / f"{name}.ready", to_table(plan))
-    for number in count():
-        # Every rank hears for itself: one that waited in a collective would keep its core busy.
-        if os.read(bell, 1) != GO:
-            return
-        steps.take(1)  # brings caches and ranks together again
-        begun = time.perf_counter()
-        steps.take(turn)
-        taken = 1000 * (time.perf_counter() - begun) / turn
-        if team.leads:
-            write_json(folder / f"{name}.done{number}", taken)
-
-
-def _hang(path: Path) -> int:
-    """A pipe to wait at; open for writing too, so that it does not end when a writer has gone."""
-    os.mkfifo(path)
-    return os.open(path, os.O_RDWR)
-
-
-class Steps:
-    """Full batches of the training set, epoch after epoch."""
-
-    def __init__(self, job: Any) -> None:
-        self.job, self.epoch, self.number = job, 0, 0
-        self.batches = job.trainee.feed.epoch(0)
-
-    def take(self, count: int) -> None:
-        loss = None
-        for _ in range(count):
-            loss = self.job.step(*self._next())
-        if loss is not None:
-            loss.item()  # waits for the device
-
-    def _next(self) -> tuple[Any, Any]:
-        feed = self.job.trainee.feed
-        whole = len(feed) if feed.share(len(feed) - 1).whole == feed.share(0).whole else max(len(feed) - 1, 1)
-        if self.number >= whole:
-            self.epoch, self.number = self.epoch + 1, 0
-            self.batches = feed.epoch(self.epoch)
-        share = feed.share(self.number)
-        self.number += 1
-        return next(self.batches), share
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    main(Path(sys.argv[1]), sys.argv[2], "launch" in sys.argv[3:])
