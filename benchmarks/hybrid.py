@@ -32,8 +32,8 @@ from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
 from manyhands.runs.cutting import settle_cut
 from manyhands.runs.here import Here
-from manyhands.runs.predicted import predicted, predicted_cut
 from manyhands.simulate.cost.links import Links
+from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.train.plan_constraints import settle_early
 
 PIPELINES: list[dict[str, Any]] = [

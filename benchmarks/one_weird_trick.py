@@ -16,7 +16,8 @@ from manyhands.config import Config, with_values
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.words import parse
 from manyhands.progress import set_quiet
-from manyhands.runs.simulated import Simulator, scaled
+from manyhands.simulate.device_sweep import scaled
+from manyhands.simulate.simulator import Simulator
 
 HOURS, EPOCHS, IMAGES = 98.05, 90, 1_281_167  # of the paper's one GPU
 BATCH = 128  # of each GPU

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.config import Config, with_values
-from manyhands.cost.measured import Profile
 from manyhands.files import write_json
 from manyhands.graph.fuse import fuse
 from manyhands.machine.detect import detect
@@ -28,9 +27,10 @@ from manyhands.measure.link_timing import known_links
 from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
-from manyhands.runs.layers import graph_of
-from manyhands.runs.predicted import predicted
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
+from manyhands.simulate.from_profile import predicted
+from manyhands.simulate.model_graph import graph_of
 from manyhands.train.plan_constraints import settle_early
 
 # Model, data, batch, and what makes a step short enough for a core.

@@ -18,9 +18,9 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.plan.words import parse
-from manyhands.runs.cluster.accuracy import check, learner_of
-from manyhands.runs.cluster.pace import Wanted, described_pace
-from manyhands.simulate.crew import Crew
+from manyhands.simulate.cluster.train import check, learner_of
+from manyhands.simulate.cluster.worker_timing import Wanted, described_pace
+from manyhands.simulate.worker_processes import Crew
 
 MACHINE = "edge4-1gbe"
 WORKERS = 64

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from manyhands.config import Config
-from manyhands.cost.measured import Profile
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
@@ -15,6 +14,7 @@ from manyhands.measure.layer_profiler import _jitter, _slower
 from manyhands.measure.layer_profiler_worker import in_stretches
 from manyhands.plan.plan import Plan
 from manyhands.plan.words import parse
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 
 LAYERS = {"conv": (5, 9), "norm": (1, 2), "act": (1, 1), "norm@2": (2, 3)}

@@ -11,9 +11,9 @@ import torch
 
 from manyhands.graph.graph import Graph
 from manyhands.plan.schedule import SCHEDULES
-from manyhands.search.space import Space
-from manyhands.search.walk import draw
-from manyhands.simulate.board import LAYER, PLAN, WAY
+from manyhands.simulate.search.proposals import draw
+from manyhands.simulate.search.space import Space
+from manyhands.simulate.step.arrays import LAYER, PLAN, WAY
 from numerics.cases import BATCH
 from numerics.split_cases import MODELS, graph_of
 from rank_pool import Pool

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from manyhands.config import Config, with_values
-from manyhands.cost.measured import Profile
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
@@ -13,10 +12,11 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.words import parse
 from manyhands.runs import find
 from manyhands.runs.cuts import fastest_cut
-from manyhands.runs.layers import graph_of
-from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.simulated import Prediction
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
+from manyhands.simulate.from_profile import predicted, predicted_cut
+from manyhands.simulate.model_graph import graph_of
+from manyhands.simulate.simulator import Prediction
 from manyhands.train.plan_constraints import settle_early
 
 BOUND = "precision=fp32,layout=contiguous,kernels=own,compile=off,capture=off,feed=device,workers=0,backend=shm"

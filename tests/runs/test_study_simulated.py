@@ -14,8 +14,8 @@ from manyhands.plan.words import parse
 from manyhands.report.markdown import markdown
 from manyhands.report.report import gather
 from manyhands.runs import recipe
-from manyhands.runs.simulated import Simulator
 from manyhands.runs.study_simulated import Bench
+from manyhands.simulate.simulator import Simulator
 
 Write = Callable[[str], Path]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from manyhands.cost.analytic import Analytic
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
@@ -19,9 +18,10 @@ from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.presets import balance
 from manyhands.plan.schedule import stages_per_device
 from manyhands.plan.split import Split
-from manyhands.simulate.board import Problem
-from manyhands.simulate.problem import degrees, make
-from manyhands.simulate.program import program
+from manyhands.simulate.cost.roofline import Analytic
+from manyhands.simulate.step.arrays import Problem
+from manyhands.simulate.step.build import degrees, make
+from manyhands.simulate.step.task_order import program
 
 BATCH = 4
 DEVICE = Accelerator("one", 2**40, {"fp32": 1.0}, 1.0)

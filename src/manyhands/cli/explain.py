@@ -14,8 +14,8 @@ from manyhands.plan.words import parse
 from manyhands.report.lanes import lanes, shown
 
 if TYPE_CHECKING:
-    from manyhands.runs.explained import Row
-    from manyhands.runs.simulated import Prediction
+    from manyhands.simulate.layer_report import Row
+    from manyhands.simulate.simulator import Prediction
 
 MOST_WIDE = 160
 
@@ -42,16 +42,17 @@ def explain(
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
     outputs.check({"--png": png}, outputs.inputs_of(order, config, machine, plan))
-    from manyhands.runs import explained, simulated  # torch and numba come in here
     from manyhands.runs.here import simulator_of
+    from manyhands.simulate import layer_report, narrative  # torch and numba come in here
+    from manyhands.simulate import simulator as simulated
 
     simulated.check(chosen)
     simulator = simulator_of(order, machine, one_device_ms)
     count = simulated.devices_for(chosen, devices)
     batch = order.train.batch_size * (count if batch_per_device else 1)
     prediction = simulator.predict(chosen, batch, count)
-    rows = explained.rows(prediction)
-    words = explained.narrative(prediction, model, rows)
+    rows = layer_report.rows(prediction)
+    words = narrative.narrative(prediction, model, rows)
     if png:
         write_bytes(png, _picture(prediction, model))
     if output.wants_json():
@@ -59,7 +60,7 @@ def explain(
             {
                 "model": model,
                 **prediction.to_json(),
-                "shares": explained.shares(prediction.result),
+                "shares": layer_report.shares(prediction.result),
                 "why": [row.to_json() for row in rows],
                 "narrative": words,
                 "png": str(png) if png else None,

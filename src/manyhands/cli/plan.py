@@ -85,9 +85,10 @@ def _verdict(answer: "Answer") -> str:
 def _described(
     model: str, auto: Plan, order: Any, machine: str, devices: int | None, budget: float | None, out: Path
 ) -> None:
-    from manyhands.runs.explained import narrative, rows
     from manyhands.runs.planned import plan_on
-    from manyhands.runs.simulated import Simulator
+    from manyhands.simulate.layer_report import rows
+    from manyhands.simulate.narrative import narrative
+    from manyhands.simulate.simulator import Simulator
 
     simulator = Simulator.of(order, machine)
     count = simulator.cluster.of(devices if devices is not None else simulator.cluster.devices).devices

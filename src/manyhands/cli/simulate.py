@@ -78,16 +78,17 @@ def simulate(
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
     outputs.check({"--trace": trace}, outputs.inputs_of(order, config, machine, plan))
-    from manyhands.runs import simulated  # torch and numba come in here
     from manyhands.runs.here import simulator_of
+    from manyhands.simulate import device_sweep  # torch and numba come in here
+    from manyhands.simulate import simulator as simulated
 
     simulated.check(chosen)
     for number in numbers:
-        simulated.scaled(chosen, number)
+        device_sweep.scaled(chosen, number)
     simulator = simulator_of(order, machine, one_device_ms)
     batch = order.train.batch_size
     if numbers:
-        _show_sweep(machine, simulated.sweep(simulator, chosen, numbers, batch, batch_per_device))
+        _show_sweep(machine, device_sweep.sweep(simulator, chosen, numbers, batch, batch_per_device))
         return
     count = simulated.devices_for(chosen, devices)
     prediction = simulator.predict(chosen, batch * count if batch_per_device else batch, count)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.config import Config
-from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, alone, to_table, waits_in_norms
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.train.checks.source_hash import source_hash
 
 FAILED = "failed"  # a file: one of them has

@@ -18,7 +18,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.config import Config, with_values
 from manyhands.config import from_table as config_from_table
-from manyhands.cost.measured import Profile
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
@@ -27,6 +26,7 @@ from manyhands.files import write_json
 from manyhands.machine.process import settle
 from manyhands.measure.layer_profiler import FAILED
 from manyhands.plan.plan import Plan, alone, from_table, waits_in_norms
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.train.job import assemble
 from manyhands.train.step_timing import full_batches
 

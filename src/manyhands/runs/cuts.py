@@ -1,7 +1,7 @@
 """Cuts: the fastest way to have layers in parts on the ranks of this machine, by simulation.
 
     owt:N, tensor:N     the presets
-    exact               the best split of each layer, where layers form a chain (search.exact)
+    exact               the best split of each layer, where layers form a chain (simulate.search.dynamic_programming)
 
 Pipelines are not among them: layers would have to be timed for every number of micro-batches.
 """
@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from manyhands.config import Config
-from manyhands.cost.measured import Profile
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
@@ -20,11 +19,13 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.runs.planned import MOST_EXACT, named
-from manyhands.runs.predicted import cut_costs, predicted_cut
-from manyhands.runs.simulated import Prediction
-from manyhands.search.exact import exact
-from manyhands.search.space import Space
-from manyhands.simulate.problem import gpipe, make
+from manyhands.simulate.cost.layer_profile import Profile
+from manyhands.simulate.from_profile import cut_costs, predicted_cut
+from manyhands.simulate.search.dynamic_programming import exact
+from manyhands.simulate.search.space import Space
+from manyhands.simulate.simulator import Prediction
+from manyhands.simulate.step.build import make
+from manyhands.simulate.step.task_order import gpipe
 from manyhands.train.plan_constraints import settle_early
 
 PRESETS = ("owt", "tensor")

@@ -11,7 +11,7 @@ from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs.here import Here
-from manyhands.runs.simulated import micro_batches
+from manyhands.simulate.simulator import micro_batches
 from manyhands.train.checks.sample_mixing import has_batch_norm, mixes_samples
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from manyhands.comm.ranks.stopped import MEASURING, ended_when_stopped
 from manyhands.config import Config
-from manyhands.cost.measured import Profile
 from manyhands.errors import UNREADABLE, RunError
 from manyhands.files import home, write_json
 from manyhands.graph.graph import Graph
@@ -29,10 +28,11 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.runs.cuts import fastest_cut
-from manyhands.runs.explained import rows
-from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.simulated import Prediction
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
+from manyhands.simulate.from_profile import predicted, predicted_cut
+from manyhands.simulate.layer_report import rows
+from manyhands.simulate.simulator import Prediction
 from manyhands.train.checks.source_hash import source_hash
 from manyhands.train.plan_constraints import settle_early
 
@@ -181,7 +181,7 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
         return _tried_on_gpus(auto, config, machine), {}
     from manyhands.data.load import load
     from manyhands.graph.fuse import fuse
-    from manyhands.runs.layers import graph_of
+    from manyhands.simulate.model_graph import graph_of
 
     schema = load(config.data.name, config.data).schema
     graph = fuse(graph_of(config))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from manyhands.config import Config, with_values
-from manyhands.cost.measured import Profile
 from manyhands.data.load import load
 from manyhands.errors import InputError, PlanError
 from manyhands.graph.fuse import fuse
@@ -17,10 +16,11 @@ from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
-from manyhands.runs.layers import graph_of
-from manyhands.runs.predicted import predicted, predicted_cut
-from manyhands.runs.simulated import Prediction, Simulator, micro_batches
+from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
+from manyhands.simulate.from_profile import predicted, predicted_cut
+from manyhands.simulate.model_graph import graph_of
+from manyhands.simulate.simulator import Prediction, Simulator, micro_batches
 from manyhands.train.plan_constraints import settle_early
 
 PLANS = ("plain", "serial", "data", "ddp", "tensor", "owt", "pipeline")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from manyhands.cost.measured import Profile
 from manyhands.data.load import load
 from manyhands.graph.fuse import fuse
 from manyhands.machine.detect import detect
@@ -13,9 +12,10 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import find
-from manyhands.runs.cluster.pace import FLOAT, Wanted, described_pace, own_options
-from manyhands.runs.layers import graph_of
-from manyhands.simulate.pace import Pace
+from manyhands.simulate.cluster.worker_timing import FLOAT, Wanted, described_pace, own_options
+from manyhands.simulate.cost.layer_profile import Profile
+from manyhands.simulate.model_graph import graph_of
+from manyhands.simulate.worker_timing import Pace
 from manyhands.train.plan_constraints import settle_early
 
 

@@ -11,9 +11,10 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.plan import Plan
 from manyhands.plan.split import Split
-from manyhands.runs.simulated import Prediction, Simulator
-from manyhands.search.chain import Found, Space, default_proposals, search
-from manyhands.search.exact import exact
+from manyhands.simulate.search.annealing import Found, default_proposals, search
+from manyhands.simulate.search.dynamic_programming import exact
+from manyhands.simulate.search.space import Space
+from manyhands.simulate.simulator import Prediction, Simulator
 
 MOST_EXACT = 16  # devices for which it takes less than a second
 WORTH = 0.999  # a searched plan replaces a preset when its step takes at most this share

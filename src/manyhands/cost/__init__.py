@@ -1,1 +1,0 @@
-"""What an operation and a transfer cost."""

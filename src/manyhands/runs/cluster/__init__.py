@@ -1,1 +1,0 @@
-"""The virtual cluster: real gradients under a virtual clock."""

@@ -1,0 +1,1 @@
+"""What would workers on a virtual clock learn, with real gradients? Start reading at `train`."""

@@ -1,0 +1,1 @@
+"""Which shardings of all layers are fast? Start reading at `annealing`."""
