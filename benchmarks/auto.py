@@ -21,8 +21,8 @@ from manyhands.config import Config, with_values
 from manyhands.machine.detect import detect
 from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.words import parse
-from manyhands.runs import find
 from manyhands.train.plan_constraints import settle_early
+from manyhands.tune.plan import choose
 
 IMAGES, SMALL_IMAGES, TEXT = "synthetic:1x28x28,10", "synthetic:3x64x64,200", "synthetic:text:64,20"
 CASES: list[tuple[str, str, int, dict[str, Any]]] = [
@@ -54,7 +54,7 @@ def one(model: str, data: str, batch: int, more: dict[str, Any], rounds: int) ->
     values = {"model.name": model, "data.name": data, "train.batch_size": batch, "data.size": 4 * batch, **more}
     config, machine = with_values(Config(), values), detect()
     begun = time.perf_counter()
-    answer = find.find(parse("auto"), config, machine)
+    answer = choose.find(parse("auto"), config, machine)
     took = time.perf_counter() - begun
     others = [f"ddp:{machine.physical_cores}"] if machine.physical_cores > 1 else []
     plans = [answer.best.plan, *(settle_early(parse(each), config, machine) for each in ("plain", "serial", *others))]

@@ -30,11 +30,11 @@ from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.plan_benchmark import contest
 from manyhands.plan.schedule import SCHEDULES
 from manyhands.plan.words import parse
-from manyhands.runs.cutting import settle_cut
-from manyhands.runs.here import Here
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.train.plan_constraints import settle_early
+from manyhands.tune.plan.local_predictor import Here
+from manyhands.tune.plan.pipeline_balance import settle_cut
 
 PIPELINES: list[dict[str, Any]] = [
     {"model.name": "convnet", "data.name": "synthetic:1x28x28,10", "train.batch_size": 128},

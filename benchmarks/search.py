@@ -20,12 +20,12 @@ from manyhands.machine.cluster import Level
 from manyhands.plan.split import Split
 from manyhands.plan.words import parse
 from manyhands.progress import set_quiet
-from manyhands.runs.planned import presets_of
 from manyhands.simulate.search.annealing import Found, default_proposals, search
 from manyhands.simulate.search.dynamic_programming import exact
 from manyhands.simulate.search.space import Space
 from manyhands.simulate.simulator import Simulator
 from manyhands.simulate.step.arrays import Problem
+from manyhands.tune.plan.described_machine import presets_of
 
 # Seconds on a server of the paper's cluster, full and delta, by devices.
 PUBLISHED = {4: (0.11, 0.04), 8: (0.40, 0.13), 16: (1.4, 0.48), 32: (5.3, 1.8), 64: (18, 5.9)}

@@ -9,11 +9,11 @@ from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import logged_to, say
 from manyhands.runs import run_folder
-from manyhands.runs.complete import completed
 from manyhands.runs.status import kept_if_begun
 from manyhands.train.create import begin
 from manyhands.train.launch import execute, join_ranks, leads
 from manyhands.train.plan_constraints import settle_early
+from manyhands.tune.plan.complete import completed
 
 
 def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
@@ -40,7 +40,7 @@ def with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | Non
     """The config with a batch size, and, where it had to be found, how."""
     if not config.train.batch_auto:
         return config, None
-    from manyhands.runs.tune.pick import pick
+    from manyhands.tune.auto_batch_size import pick
 
     return pick(config, plan)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manyhands.runs import run_folder
-from manyhands.runs.tune import batch_size
+from manyhands.tune import batch_size
 
 BOUND = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off,threads=1"
 NARROW = ("--set", "model.width=0.25", "--set", "data.test_size=100")

@@ -5,8 +5,8 @@ import torch
 
 from manyhands.config import Config, with_values
 from manyhands.plan.words import parse
-from manyhands.runs.tune.child import settled
-from manyhands.runs.tune.speeds import Speeds
+from manyhands.tune.child_process import settled
+from manyhands.tune.throughput import Speeds
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

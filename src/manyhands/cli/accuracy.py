@@ -22,8 +22,8 @@ Target = Annotated[
 def show_accuracy(config: Config, plan: str, machine: str, target: float | None) -> None:
     """Train on virtual workers, and tell accuracy and loss against virtual seconds."""
     chosen = parse(plan)
-    from manyhands.runs.measured_pace import pace_of
     from manyhands.simulate.cluster.train import train  # torch comes in here
+    from manyhands.tune.plan.worker_timing import pace_of
 
     wanted = TARGET if target is None else target
     result = {"model": config.model.name, **train(config, chosen, machine, wanted, pace_of).to_json()}

@@ -42,9 +42,9 @@ def explain(
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
     outputs.check({"--png": png}, outputs.inputs_of(order, config, machine, plan))
-    from manyhands.runs.here import simulator_of
     from manyhands.simulate import layer_report, narrative  # torch and numba come in here
     from manyhands.simulate import simulator as simulated
+    from manyhands.tune.plan.local_predictor import simulator_of
 
     simulated.check(chosen)
     simulator = simulator_of(order, machine, one_device_ms)

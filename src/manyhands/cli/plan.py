@@ -15,7 +15,7 @@ from manyhands.plan.words import parse, write
 from manyhands.progress import say
 
 if TYPE_CHECKING:
-    from manyhands.runs.find import Answer
+    from manyhands.tune.plan.choose import Answer
 
 
 def plan(
@@ -58,7 +58,7 @@ def plan(
 
 
 def _here(model: str, auto: Plan, order: Any, out: Path) -> None:
-    from manyhands.runs.find import find  # torch and numba come in here
+    from manyhands.tune.plan.choose import find  # torch and numba come in here
 
     answer = find(auto, order, detect())
     write(answer.best.plan, out)
@@ -85,10 +85,10 @@ def _verdict(answer: "Answer") -> str:
 def _described(
     model: str, auto: Plan, order: Any, machine: str, devices: int | None, budget: float | None, out: Path
 ) -> None:
-    from manyhands.runs.planned import plan_on
     from manyhands.simulate.layer_report import rows
     from manyhands.simulate.narrative import narrative
     from manyhands.simulate.simulator import Simulator
+    from manyhands.tune.plan.described_machine import plan_on
 
     simulator = Simulator.of(order, machine)
     count = simulator.cluster.of(devices if devices is not None else simulator.cluster.devices).devices

@@ -78,9 +78,9 @@ def simulate(
     order = options.make_config(model, data, None, batch_size, None, settings, config)
     chosen = parse(plan)
     outputs.check({"--trace": trace}, outputs.inputs_of(order, config, machine, plan))
-    from manyhands.runs.here import simulator_of
     from manyhands.simulate import device_sweep  # torch and numba come in here
     from manyhands.simulate import simulator as simulated
+    from manyhands.tune.plan.local_predictor import simulator_of
 
     simulated.check(chosen)
     for number in numbers:

@@ -48,7 +48,7 @@ def batch_size(
     order = options.make_config(model, data, epochs, None, seed, settings, config)
     if plot is not None and plot.suffix != ".png":
         raise InputError(f"--plot {plot}: the picture is a PNG; choose a name that ends in .png")
-    from manyhands.runs.tune.batch_size import Wish, tune
+    from manyhands.tune.batch_size import Wish, tune
 
     wanted = Wish(_number("--target", target), _sizes(sizes), _count("--budget", budget))
     words = parse(plan)
@@ -85,7 +85,7 @@ def lr(
     """Find a learning rate by a range test: steps whose rate grows until the loss blows up."""
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, None, batch_size, seed, settings, config)
-    from manyhands.runs.tune.rate import tune
+    from manyhands.tune.lr_range_test import tune
 
     result = tune(order, parse(plan))
     if output.wants_json():
@@ -115,7 +115,7 @@ def workers(
     """Find how many loader processes make an epoch shortest."""
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, None, batch_size, seed, settings, config)
-    from manyhands.runs.tune.workers import tune
+    from manyhands.tune.loader_workers import tune
 
     result = tune(order, parse(plan))
     if output.wants_json():

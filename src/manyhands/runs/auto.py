@@ -13,10 +13,10 @@ from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
 from manyhands.runs import run_folder
-from manyhands.runs.complete import completed
 from manyhands.runs.status import kept_if_begun
 from manyhands.train import create
 from manyhands.train import launch as runs
+from manyhands.tune.plan.complete import completed
 
 PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
 
@@ -29,14 +29,14 @@ def resolved(plan: Plan, config: Config) -> Plan:
     """The plan itself, or the one that is found where it says auto."""
     if not is_auto(plan):
         return plan
-    from manyhands.runs.find import find  # numba comes in here
+    from manyhands.tune.plan.choose import find  # numba comes in here
 
     return find(plan, config_module.located(config), detect()).best.plan
 
 
 def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
     """Search, and train in processes that the search has not touched."""
-    from manyhands.runs.find import find, timeline_of  # numba comes in here
+    from manyhands.tune.plan.choose import find, timeline_of  # numba comes in here
 
     if place() is not None:
         raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")

@@ -19,10 +19,10 @@ from manyhands.files import locked
 from manyhands.plan.plan import Plan
 from manyhands.progress import Bar, bar, say
 from manyhands.runs import run_folder
-from manyhands.runs.complete import completed
 from manyhands.runs.virtual import Virtual
 from manyhands.train import create
 from manyhands.train import launch as runs
+from manyhands.tune.plan.complete import completed
 
 LOCK = ".lock"
 ORDER = "sweep.json"  # what a study is to do

@@ -1,0 +1,1 @@
+"""Which plan, batch size, rate and loader processes are best? Start reading at `plan.choose` or `batch_size`."""

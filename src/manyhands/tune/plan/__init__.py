@@ -1,0 +1,1 @@
+"""Which plan is fastest on this machine? Start reading at `choose`."""
