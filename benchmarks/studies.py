@@ -14,7 +14,7 @@ from pathlib import Path
 
 from manyhands.report.markdown import markdown
 from manyhands.report.report import gather
-from manyhands.runs import recipe
+from manyhands.studies import recipe
 
 
 def run(out: Path, names: list[str], options: list[str]) -> None:

@@ -20,7 +20,8 @@ from manyhands.inference.load import load_run, schema_of
 from manyhands.machine import described
 from manyhands.plan import words
 from manyhands.report import study
-from manyhands.runs import export_metrics, metrics_reader, recipe, run_folder
+from manyhands.runs import export_metrics, metrics_reader, run_folder
+from manyhands.studies import recipe
 from manyhands.train.weights import best_checkpoint
 
 V1 = Path(__file__).parents[1] / "fixtures" / "v1"

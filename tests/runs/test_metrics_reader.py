@@ -9,7 +9,7 @@ import pytest
 from manyhands.cli.compare import show
 from manyhands.runs import run_folder
 from manyhands.runs.metrics_reader import epoch_seconds, seconds_to
-from manyhands.runs.rows import rows
+from manyhands.studies.aggregate import rows
 
 RESULT = {"plan": "data:2", "samples_per_s": 10.0, "test_accuracy": 0.9, "seconds": {"train": 8.0}}
 

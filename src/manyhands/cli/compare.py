@@ -10,7 +10,7 @@ from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import auto, run_folder
-from manyhands.runs import compare as comparison
+from manyhands.studies import compare as comparison
 from manyhands.train.plan_constraints import settle_early
 
 

@@ -14,7 +14,7 @@ from manyhands.errors import StorageError
 from manyhands.files import make_folder, storage_errors, write_bytes, write_text
 from manyhands.plan.words import parse
 from manyhands.runs import auto, run_folder
-from manyhands.runs import compare as comparison
+from manyhands.studies import compare as comparison
 
 MODEL, DATA, EPOCHS, SIZE = "convnet", "digits", "2", 20_000
 PLANS = ("plain", "auto", "auto,precision=fp32")

@@ -8,8 +8,9 @@ import typer
 from manyhands.cli import options, output
 from manyhands.config import read_settings
 from manyhands.errors import ConfigError
-from manyhands.runs import recipe as recipes
-from manyhands.runs import study as studies
+from manyhands.studies import recipe
+from manyhands.studies import recipe as recipes
+from manyhands.studies import study as studies
 
 SEVERAL = {"training": "trainings", "simulation": "simulations", "search": "searches"}
 # What every study may have: its column, digits, what it is multiplied by, and its unit.
@@ -40,7 +41,7 @@ def study(
     if name is None:
         _list()
         return 0
-    order = studies.Order(recipes.read(name), full, _count(repeats), read_settings(settings or []), smoke)
+    order = recipe.Order(recipes.read(name), full, _count(repeats), read_settings(settings or []), smoke)
     if dry_run:
         _plan(studies.dry_run(order, out))
         return 0

@@ -13,8 +13,8 @@ from manyhands.inference.load import load_run, schema_of
 from manyhands.inference.test_set import Exam, exam_of
 from manyhands.progress import bar
 from manyhands.runs import run_folder
-from manyhands.runs.rows import mean_and_std
 from manyhands.runs.run_folder import order_of
+from manyhands.stats import mean_and_std
 
 BY = ("mean", "vote")
 

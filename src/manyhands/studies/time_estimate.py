@@ -10,7 +10,8 @@ from manyhands.errors import InputError
 from manyhands.files import TemporaryFolder, home
 from manyhands.progress import bar
 from manyhands.runs import run_folder
-from manyhands.runs.sweep import Case, Sweep
+from manyhands.studies.grid import Case
+from manyhands.studies.runner import Sweep
 
 SHORT_STEPS = 12  # of the training that is timed when nothing is known
 

@@ -6,20 +6,17 @@ repeat 1    A B C …       repeat r uses seed + r in every case, so that cases 
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from manyhands.comm.launch.fresh_process import in_fresh_process
-from manyhands.config import Config
 from manyhands.errors import InputError, RunError
 from manyhands.files import locked
-from manyhands.plan.plan import Plan
 from manyhands.progress import Bar, bar, say
 from manyhands.runs import run_folder
-from manyhands.runs.virtual import Virtual
+from manyhands.studies.grid import Case
 from manyhands.train import create
 from manyhands.train import launch as runs
 from manyhands.tune.plan.complete import completed
@@ -27,17 +24,6 @@ from manyhands.tune.plan.complete import completed
 LOCK = ".lock"
 ORDER = "sweep.json"  # what a study is to do
 MOST_LABEL = 40  # letters of a label in a folder's name
-
-
-@dataclass(frozen=True)
-class Case:
-    """What makes one row: a plan and the config that it trains with, and what in them is varied."""
-
-    label: str
-    plan: Plan
-    config: Config
-    values: Mapping[str, Any] = field(default_factory=dict)
-    virtual: Virtual | None = None  # where it is simulated, if it is
 
 
 @dataclass

@@ -8,8 +8,8 @@ from scipy.stats import f_oneway
 
 from manyhands.errors import ConfigError
 from manyhands.report.study import Fit
-from manyhands.runs import laws
-from manyhands.runs.finding import finding
+from manyhands.studies import scaling_laws
+from manyhands.studies.claims import finding
 
 
 def row(label: str, mean: float | None, std: float = 0.0, n: int = 3, line: str = "") -> dict[str, Any]:
@@ -130,14 +130,14 @@ def test_the_chance_is_that_of_an_analysis_of_variance() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
-@pytest.mark.parametrize("law", [laws.AMDAHL, laws.GUSTAFSON])
+@pytest.mark.parametrize("law", [scaling_laws.AMDAHL, scaling_laws.GUSTAFSON])
 def test_a_law_is_found_again(law: str, share: float) -> None:
     points = [(ranks, Fit("", share, (), law).speedup(ranks)) for ranks in (1, 2, 4, 16)]
-    assert laws.fit(law, points) == pytest.approx(share, abs=1e-6)
+    assert scaling_laws.fit(law, points) == pytest.approx(share, abs=1e-6)
 
 
-@pytest.mark.parametrize("law", [laws.AMDAHL, laws.GUSTAFSON])
+@pytest.mark.parametrize("law", [scaling_laws.AMDAHL, scaling_laws.GUSTAFSON])
 def test_a_law_stays_a_share(law: str) -> None:
-    assert laws.fit(law, [(1, 1.0), (2, 2.5)]) == 0  # faster than ideal: caches
-    assert laws.fit(law, [(1, 1.0), (2, 0.4)]) == 1
-    assert laws.fit(law, [(1, 1.0)]) == 0
+    assert scaling_laws.fit(law, [(1, 1.0), (2, 2.5)]) == 0  # faster than ideal: caches
+    assert scaling_laws.fit(law, [(1, 1.0), (2, 0.4)]) == 1
+    assert scaling_laws.fit(law, [(1, 1.0)]) == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from manyhands.runs.metrics_reader import epoch_seconds, seconds_to
 from manyhands.runs.run_folder import Run
+from manyhands.stats import mean_and_std
 
 SENT = ("sent_bytes_per_step", "compression_ratio")  # None where nothing is sent, or nobody counts
 
@@ -50,10 +51,3 @@ def _staleness(told: Sequence[dict[str, Any]]) -> dict[str, float] | None:
     if not told:
         return None
     return {"mean": statistics.fmean(each["mean"] for each in told), "max": max(each["max"] for each in told)}
-
-
-def mean_and_std(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean and sample deviation; None without values."""
-    if not values:
-        return None
-    return {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}

@@ -9,7 +9,9 @@ import pytest
 
 from manyhands.cli.study import show
 from manyhands.machine.detect import detect
-from manyhands.runs import recipe, run_folder, study, sweep
+from manyhands.runs import run_folder
+from manyhands.studies import recipe, runner
+from manyhands.studies import recipe as study
 
 Write = Callable[..., Path]
 
@@ -250,7 +252,7 @@ def test_a_cell_whose_process_cannot_say_so_is_interrupted(
     def interrupted(*arguments: str) -> tuple[int, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "in_fresh_process", interrupted)
+    monkeypatch.setattr(runner, "in_fresh_process", interrupted)
     said = manyhands("study", write(), "--out", tmp_path / "s")
     assert said.code == 130
     assert "the same command with the same --out goes on" in said.err

@@ -13,15 +13,17 @@ design     grid                     every value of each axis with every value of
                                     {low, high, log}
 [[grids]]                           instead of axes: several grids, each with the name of its `line` if it has one
 [plans.NAME]                        a plan as its file would have it, which an axis then names
-[base] [small] [full]               keys of the config, and of runs.virtual where nothing is trained; `axes` in the last
+[base] [small] [full]               keys of the config, and of studies.simulation_options where nothing is trained; `axes` in the last
                                     two replace those above, `grids` are added to them
-[claim]                             what the source found, and how that is judged (runs.finding)
+[claim]                             what the source found, and how that is judged (studies.claims)
 [[published]]                       its figures, by the label of the cell that they stand beside
 """
 
+import json
+import shlex
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -33,11 +35,10 @@ from manyhands.files import read_toml
 from manyhands.plan.plan import OPTIONS, Plan
 from manyhands.plan.plan import from_table as plan_from_table
 from manyhands.plan.words import parse
-from manyhands.runs.cells import LINE, Values, grid, is_plan, label, one_at_a_time, varying
-from manyhands.runs.recipe_check import check_range, check_told, check_types
-from manyhands.runs.sweep import Case
-from manyhands.runs.virtual import KEYS as VIRTUAL_KEYS
-from manyhands.runs.virtual import Virtual
+from manyhands.studies.grid import LINE, Case, Values, grid, is_plan, label, one_at_a_time, varying
+from manyhands.studies.recipe_schema import check_range, check_told, check_types
+from manyhands.studies.simulation_options import KEYS as VIRTUAL_KEYS
+from manyhands.studies.simulation_options import Virtual
 
 DESIGNS = ("grid", "one-at-a-time", "optuna")
 BY = ("training", "simulation", "search")
@@ -63,7 +64,7 @@ class Recipe:
     trials: int = 0
     measure: str = "test_accuracy"
     plot: str = "bars"
-    columns: Sequence[str] = ()  # derived ones (runs.columns)
+    columns: Sequence[str] = ()  # derived ones (studies.derived_metrics)
     whole: int | None = None  # training samples that the source used
     crowds: bool = True  # whether more ranks may be trained with than there are cores
     axes: Values = field(default_factory=dict)
@@ -224,3 +225,47 @@ def _check_axis(said: str, key: str, values: Any, allowed: Sequence[str], design
         check_range(said, key, values)
     elif isinstance(values, Mapping) or values == []:
         raise ConfigError(f"{said} axis {key}={values!r}: a list of values is needed")
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A recipe, and what the user said about it."""
+
+    recipe: Recipe
+    full: bool = False
+    repeats: int | None = None
+    changes: Mapping[str, str] | None = None  # of the config, and of where it is simulated
+    smoke: bool = False  # one cell, two steps: does it run?
+
+    def __post_init__(self) -> None:
+        for key in self.changes or {}:
+            if any(key in axes for axes in self.recipe.varied(self.full)):
+                raise ConfigError(f"--set {key}: study {self.recipe.name} varies it; copy its recipe to change that")
+
+    @property
+    def times(self) -> int:
+        """Trainings or searches of each cell; a simulation says the same each time."""
+        return 1 if self.smoke or self.recipe.by == "simulation" else self.repeats or self.recipe.repeats
+
+    @property
+    def config(self) -> Config:
+        return self.recipe.config(self.full, self.changes or {})
+
+    @property
+    def virtual(self) -> Virtual | None:
+        return self.recipe.virtual(self.full, self.changes or {})
+
+    @property
+    def command(self) -> str:
+        words = ["manyhands study", shlex.quote(self.recipe.file or self.recipe.name)]
+        words += ["--full"] * self.full + ["--smoke"] * self.smoke
+        words += [f"--repeats {self.repeats}"] if self.repeats else []
+        return " ".join([*words, *(f"--set {key}={value}" for key, value in (self.changes or {}).items())])
+
+    def to_json(self) -> dict[str, Any]:
+        told = asdict(replace(self, changes=dict(self.changes or {})))
+        del told["recipe"]["file"]  # the same recipe may be named by another path
+        return json.loads(json.dumps(told))  # type: ignore[no-any-return]

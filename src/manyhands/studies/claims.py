@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from manyhands.errors import ConfigError, choices
-from manyhands.runs.cells import label, telling
+from manyhands.studies.grid import label, telling
 
 Row = Mapping[str, Any]
 Told = tuple[float, str]  # a ratio, and the words for it

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manyhands.plan.words import parse
-from manyhands.runs.cells import LINE, is_plan
-from manyhands.runs.rows import mean_and_std
 from manyhands.runs.run_folder import Run
+from manyhands.stats import mean_and_std
+from manyhands.studies.grid import LINE, is_plan
 
 Row = dict[str, Any]
 Column = Callable[[Row, Sequence[Row]], Any]  # of a row, among all

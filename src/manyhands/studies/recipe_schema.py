@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from manyhands.errors import ConfigError, choices
-from manyhands.runs.columns import COLUMNS
-from manyhands.runs.finding import KINDS
+from manyhands.studies.claims import KINDS
+from manyhands.studies.derived_metrics import COLUMNS
 
 TEXTS = ("title", "source", "hardware", "differs", "plan", "options", "by", "design", "measure", "plot")
 LISTS = {"columns": str, "grids": Mapping, "claims": Mapping, "published": Mapping}

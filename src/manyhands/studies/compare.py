@@ -7,8 +7,9 @@ from typing import Any
 from manyhands.config import Config, with_values
 from manyhands.files import write_json
 from manyhands.plan.plan import Plan
-from manyhands.runs.rows import rows
-from manyhands.runs.sweep import Case, train_all
+from manyhands.studies.aggregate import rows
+from manyhands.studies.grid import Case
+from manyhands.studies.runner import train_all
 
 Variants = Mapping[str, Mapping[str, Any]]  # by name, what is changed in the config
 

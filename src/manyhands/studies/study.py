@@ -1,68 +1,27 @@
 """Study: a published experiment made again, trained or simulated as a recipe tells it, beside what was published."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyhands.config import Config, with_values
-from manyhands.errors import ConfigError, InputError, PlanError, StorageError
+from manyhands.config import with_values
+from manyhands.errors import InputError, PlanError, StorageError
 from manyhands.files import locked, write_json
 from manyhands.machine.detect import detect
-from manyhands.runs import columns, estimate, laws, run_folder
+from manyhands.runs import run_folder
 from manyhands.runs.environment import versions
-from manyhands.runs.finding import finding
-from manyhands.runs.recipe import Recipe
-from manyhands.runs.rows import rows as rows_of
-from manyhands.runs.sampled import train_sampled
-from manyhands.runs.sweep import LOCK, ORDER, Case, clear, train_all
-from manyhands.runs.virtual import FEW, Virtual
+from manyhands.studies import derived_metrics, time_estimate
+from manyhands.studies.aggregate import rows as rows_of
+from manyhands.studies.claims import finding
+from manyhands.studies.grid import Case
+from manyhands.studies.optuna_search import train_sampled
+from manyhands.studies.recipe import Order, Recipe, Row
+from manyhands.studies.runner import LOCK, ORDER, clear, train_all
+from manyhands.studies.scaling_laws import fits
+from manyhands.studies.simulation_options import FEW
 from manyhands.train.plan_constraints import settle_early
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Order:
-    """A recipe, and what the user said about it."""
-
-    recipe: Recipe
-    full: bool = False
-    repeats: int | None = None
-    changes: Mapping[str, str] | None = None  # of the config, and of where it is simulated
-    smoke: bool = False  # one cell, two steps: does it run?
-
-    def __post_init__(self) -> None:
-        for key in self.changes or {}:
-            if any(key in axes for axes in self.recipe.varied(self.full)):
-                raise ConfigError(f"--set {key}: study {self.recipe.name} varies it; copy its recipe to change that")
-
-    @property
-    def times(self) -> int:
-        """Trainings or searches of each cell; a simulation says the same each time."""
-        return 1 if self.smoke or self.recipe.by == "simulation" else self.repeats or self.recipe.repeats
-
-    @property
-    def config(self) -> Config:
-        return self.recipe.config(self.full, self.changes or {})
-
-    @property
-    def virtual(self) -> Virtual | None:
-        return self.recipe.virtual(self.full, self.changes or {})
-
-    @property
-    def command(self) -> str:
-        words = ["manyhands study", shlex.quote(self.recipe.file or self.recipe.name)]
-        words += ["--full"] * self.full + ["--smoke"] * self.smoke
-        words += [f"--repeats {self.repeats}"] if self.repeats else []
-        return " ".join([*words, *(f"--set {key}={value}" for key, value in (self.changes or {}).items())])
-
-    def to_json(self) -> dict[str, Any]:
-        told = asdict(replace(self, changes=dict(self.changes or {})))
-        del told["recipe"]["file"]  # the same recipe may be named by another path
-        return json.loads(json.dumps(told))  # type: ignore[no-any-return]
 
 
 def cases(order: Order) -> tuple[list[Case], list[Row]]:
@@ -94,12 +53,12 @@ def dry_run(order: Order, out: Path | None) -> dict[str, Any]:
     left_out: list[Row] = []
     if order.recipe.by == "training":
         every, left_out = cases(replace(order, recipe=_as_grid(order.recipe, order.full)))
-        seconds, told_from = estimate.seconds_of(every, out)
+        seconds, told_from = time_estimate.seconds_of(every, out)
     else:
-        from manyhands.runs import study_simulated  # torch and numba come in here
+        from manyhands.studies import simulated  # torch and numba come in here
 
         every = _virtual_cases(order)
-        seconds, told_from = study_simulated.seconds_of(every, order.recipe.by)
+        seconds, told_from = simulated.seconds_of(every, order.recipe.by)
     cells = [
         {"label": case.label, "plan": str(case.plan), "repeat": repeat, "seconds": about}
         for repeat in range(order.times)
@@ -151,14 +110,12 @@ def _train(order: Order, out: Path | None) -> tuple[Path, Row]:
 
 
 def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
-    from manyhands.runs import study_simulated  # torch and numba come in here
+    from manyhands.studies import simulated  # torch and numba come in here
 
     every, by = _virtual_cases(order), order.recipe.by
     folder = _folder(order, out)
     with locked(folder / LOCK, wait=False):
-        made = (
-            study_simulated.searched(every, order.times, folder) if by == "search" else study_simulated.predicted(every)
-        )
+        made = simulated.searched(every, order.times, folder) if by == "search" else simulated.predicted(every)
     if not made.rows:
         clear(folder)
         raise InputError(f"study {order.recipe.name}: nothing of it can be; {made.left_out[0]['reason']}")
@@ -199,7 +156,7 @@ def _folder(order: Order, out: Path | None) -> Path:
 def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[run_folder.Run]]) -> list[Row]:
     rows = rows_of([case.label for case in every], made)
     for row, case, runs in zip(rows, every, made, strict=True):
-        row |= {"label": row.pop("plan"), "cell": dict(case.values), "backward": columns.backward_of(runs)}
+        row |= {"label": row.pop("plan"), "cell": dict(case.values), "backward": derived_metrics.backward_of(runs)}
         row["runs"] = [Path(folder).name for folder in row["runs"]]
     return rows
 
@@ -207,7 +164,7 @@ def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[run_folder.Run]
 def told(order: Order, rows: list[Row], left_out: list[Row], here: str, note: str | None) -> Row:
     """What study.json holds."""
     recipe = order.recipe
-    columns.derive(rows, recipe.columns)
+    derived_metrics.derive(rows, recipe.columns)
     return {
         "study": recipe.name,
         "title": recipe.title,
@@ -237,21 +194,3 @@ def used(recipe: Recipe, runs: Sequence[run_folder.Run]) -> str | None:
         return None
     most = max(size["train"] + size["validation"] for size in sizes)
     return f"{most:,} training samples" + (f" of the source's {recipe.whole:,}" if recipe.whole else "")
-
-
-def fits(rows: Sequence[Row]) -> list[Row]:
-    """Amdahl's law, or Gustafson's where the batch grows, on every line of a scaling study from one rank to more."""
-    lines: dict[str, list[tuple[int, float]]] = {}
-    batches: dict[str, set[Any]] = {}
-    for row in rows:
-        if (speedup := columns.scaled(row, rows)) is not None:
-            lines.setdefault(columns.line(row), []).append((columns.ranks(row), speedup))
-            batches.setdefault(columns.line(row), set()).add(row["cell"].get("train.batch_size"))
-    table = []
-    for label, points in lines.items():
-        if len(points) > 1 and min(points)[0] == 1:
-            law = laws.AMDAHL if len(batches[label]) == 1 else laws.GUSTAFSON
-            share = laws.fit(law, points)
-            most = 1 / share if share and law == laws.AMDAHL else None
-            table.append({"label": label, "law": law, "serial_fraction": share, "most": most, "points": points})
-    return table

@@ -13,8 +13,9 @@ from manyhands.config import Config
 from manyhands.errors import MissingPackage
 from manyhands.progress import say
 from manyhands.runs import run_folder
-from manyhands.runs.recipe import Recipe
-from manyhands.runs.sweep import Case, fail, sweep
+from manyhands.studies.grid import Case
+from manyhands.studies.recipe import Recipe
+from manyhands.studies.runner import fail, sweep
 
 if TYPE_CHECKING:
     from optuna import Trial

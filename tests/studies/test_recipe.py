@@ -8,8 +8,8 @@ import pytest
 
 from manyhands.config import Config
 from manyhands.errors import ConfigError, InputError
-from manyhands.runs import columns, finding, recipe
-from manyhands.runs.cells import telling
+from manyhands.studies import claims, derived_metrics, recipe
+from manyhands.studies.grid import telling
 
 STUDIES = {
     "affinity",
@@ -46,9 +46,9 @@ def test_a_shipped_recipe(name: str) -> None:
     assert found.hardware
     assert found.differs
     assert found.claims
-    assert set(found.columns) <= columns.COLUMNS.keys()
+    assert set(found.columns) <= derived_metrics.COLUMNS.keys()
     for claim in found.claims:
-        assert claim["kind"] in finding.KINDS
+        assert claim["kind"] in claims.KINDS
         assert claim["words"]
     every = {full: found.cases(full, found.config(full, {})) for full in (False, True)}
     for cases in every.values():
@@ -218,9 +218,9 @@ def test_columns() -> None:
         return {"bound": plan, "cell": {"plan": plan, **cell}, "samples_per_s": {"mean": speed, "std": 0.0}}
 
     rows = [row("data:1", 10, line="a"), row("data:2", 15, line="a"), row("data:2", 99, line="b")]
-    assert [columns.scaled(each, rows) for each in rows] == [1.0, 1.5, 1.0]
-    assert [columns.efficiency(each, rows) for each in rows] == [1.0, 0.75, 1.0]
-    assert columns.line(row("data:1", 1, **{"train.batch_size": 64})) == "batch_size 64"
+    assert [derived_metrics.scaled(each, rows) for each in rows] == [1.0, 1.5, 1.0]
+    assert [derived_metrics.efficiency(each, rows) for each in rows] == [1.0, 0.75, 1.0]
+    assert derived_metrics.line(row("data:1", 1, **{"train.batch_size": 64})) == "batch_size 64"
 
 
 def test_columns_beside_synchronous_training() -> None:
@@ -236,7 +236,7 @@ def test_columns_beside_synchronous_training() -> None:
         row("serial", "one", 3, 0.9),
     ]
     names = ("over data:4", "points over data:4", "staleness", "most stale", "s an epoch", "s to 98 %")
-    columns.derive(rows, names)
+    derived_metrics.derive(rows, names)
     assert [each["extra"]["over data:4"] for each in rows] == [1.0, 1.5, 1.0, 4.0, None]
     points = [each["extra"]["points over data:4"] for each in rows]
     assert points[0] is points[2] is points[4] is None
@@ -273,7 +273,7 @@ def test_the_consistency_study() -> None:
         }
         for number, case in enumerate(cases)
     ]
-    columns.derive(rows, found.columns)
-    said = finding.finding(found.claims, rows)
+    derived_metrics.derive(rows, found.columns)
+    said = claims.finding(found.claims, rows)
     assert said.count("That ") == len(found.claims)
     assert "cannot be tested" not in said

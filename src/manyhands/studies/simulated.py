@@ -13,12 +13,12 @@ from manyhands.errors import InputError
 from manyhands.machine import described
 from manyhands.progress import bar
 from manyhands.runs import run_folder
-from manyhands.runs.rows import mean_and_std
-from manyhands.runs.sweep import Case
-from manyhands.runs.virtual import FEW, SIMULATORS, Virtual
 from manyhands.simulate.search.annealing import Found, default_proposals, search
 from manyhands.simulate.search.space import Space
 from manyhands.simulate.simulator import Prediction, Simulator
+from manyhands.stats import mean_and_std
+from manyhands.studies.grid import Case
+from manyhands.studies.simulation_options import FEW, SIMULATORS, Virtual
 from manyhands.tune.plan.described_machine import name_of, plan_on, presets_of
 
 Row = dict[str, Any]

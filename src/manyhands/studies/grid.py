@@ -1,8 +1,13 @@
 """Cells of a sweep: what is varied in each, by axis, and what a cell is called."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
+
+from manyhands.config import Config
+from manyhands.plan.plan import Plan
+from manyhands.studies.simulation_options import Virtual
 
 Values = Mapping[str, Any]  # by axis
 
@@ -65,3 +70,14 @@ def label(cell: Values) -> str:
     """
     parts = (f"{CALLED.get(key, key.partition('.')[2])} {value}".strip() for key, value in cell.items())
     return ", ".join(parts) or "base"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes one row: a plan and the config that it trains with, and what in them is varied."""
+
+    label: str
+    plan: Plan
+    config: Config
+    values: Mapping[str, Any] = field(default_factory=dict)
+    virtual: Virtual | None = None  # where it is simulated, if it is

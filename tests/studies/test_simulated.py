@@ -13,9 +13,9 @@ from manyhands.plan.plan import from_table
 from manyhands.plan.words import parse
 from manyhands.report.markdown import markdown
 from manyhands.report.report import gather
-from manyhands.runs import recipe
-from manyhands.runs.study_simulated import Bench
 from manyhands.simulate.simulator import Simulator
+from manyhands.studies import recipe
+from manyhands.studies.simulated import Bench
 
 Write = Callable[[str], Path]
 

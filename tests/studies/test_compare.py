@@ -7,7 +7,7 @@ from manyhands.config import Config
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
 from manyhands.runs import run_folder
-from manyhands.runs.compare import by_affinity, cases
+from manyhands.studies.compare import by_affinity, cases
 
 SERIAL = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
 SMALL = ("--data", "synthetic:4,2", "--set", "data.size=200", "--batch-size", 50, "--epochs", 1, "--repeats", 1)

@@ -1,0 +1,1 @@
+"""How do many trainings become a table beside a paper? Start reading at `recipe`, then `study`."""
