@@ -17,8 +17,8 @@ from typing import Any
 
 from bench import Result, heading, ratio, spread, train, usual
 
+from manyhands.api import fit
 from manyhands.progress import set_quiet
-from manyhands.runs.fit import fit
 
 
 def speeds(part: str, repeats: int, batch: int, epochs: int, plans: Sequence[str]) -> Iterator[str]:

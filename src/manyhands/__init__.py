@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "fit": "manyhands.runs.fit",
-    "find_plan": "manyhands.runs.fit",
+    "fit": "manyhands.api",
+    "find_plan": "manyhands.api",
     "parallelize": "manyhands.train.user_script.api",
     "mean_over_ranks": "manyhands.train.user_script.api",
     "rank": "manyhands.train.user_script.api",

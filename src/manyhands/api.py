@@ -1,15 +1,24 @@
 """api: TODO."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from manyhands import api as auto
+from manyhands import config as config_module
+from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.comm.ranks.rank_info import place
-from manyhands.config import Config
+from manyhands.config import Config, with_values
+from manyhands.errors import InputError, ModelError, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
-from manyhands.progress import logged_to, say
+from manyhands.plan.words import parse
+from manyhands.progress import bar, logged_to, say
 from manyhands.runs import run_folder
 from manyhands.runs.status import kept_if_begun
+from manyhands.train import create
+from manyhands.train import launch as runs
 from manyhands.train.create import begin
 from manyhands.train.launch import execute, join_ranks, leads
 from manyhands.train.plan_constraints import settle_early
@@ -52,3 +61,99 @@ def tell_batch(run: run_folder.Run, picked: dict[str, Any] | None) -> run_folder
     with logged_to(run.folder / "log.txt"):
         say(picked["why"])
     return run.update(batch=picked)
+
+
+PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
+
+
+def is_auto(plan: Plan) -> bool:
+    return plan.axes[0].name == "auto"
+
+
+def resolved(plan: Plan, config: Config) -> Plan:
+    """The plan itself, or the one that is found where it says auto."""
+    if not is_auto(plan):
+        return plan
+    from manyhands.tune.plan.choose import find  # numba comes in here
+
+    return find(plan, config_module.located(config), detect()).best.plan
+
+
+def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
+    """Search, and train in processes that the search has not touched."""
+    from manyhands.tune.plan.choose import find, timeline_of  # numba comes in here
+
+    if place() is not None:
+        raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")
+    machine, existed = detect(), out is not None and out.exists()
+    config, picked = with_batch(config_module.located(config), plan)
+    answer = find(plan, config, machine)
+    say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
+    run = create.begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
+        search=answer.to_json()
+    )
+    run = tell_batch(run, picked)
+    if (predicted := timeline_of(plan, config, machine)).exists():
+        shutil.copyfile(predicted, run.folder / PREDICTED)
+    with kept_if_begun(run, existed):
+        return runs.execute(run) if answer.best.plan.has_ranks else _alone(run)
+
+
+def _alone(run: run_folder.Run) -> run_folder.Run:
+    """In a fresh process: this one has imported torch before it could settle."""
+    with bar("training", 100, "%") as shown, runs.watched(run.folder, shown):
+        code, errors = in_fresh_process("manyhands.train.worker", str(run.folder))
+    run = run_folder.load(run.folder)
+    if run.status == "finished":
+        return run
+    told = run.record.get("error") or (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+    if run.record.get("exit_code") == InputError.exit_code:
+        raise InputError(str(told))
+    raise RunError(str(told))
+
+
+def fit(
+    model: str | Callable[..., Any],
+    data: str = "digits",
+    plan: str | Plan = "serial",
+    epochs: int = 3,
+    batch_size: int | str = 256,
+    seed: int = 0,
+    out: str | Path | None = None,
+    **settings: Any,
+) -> run_folder.Run:
+    """Train, and give the finished run; its `result` is what `manyhands train --json` prints.
+
+    `model` is a zoo name or a function at the top level of a module. Further settings are config keys with
+    a double underscore for the dot: `fit("mlp", optim__lr=0.01)`.
+    """
+    config = _config(model, data, batch_size, {"train.epochs": epochs, "train.seed": seed}, settings)
+    chosen = parse(plan) if isinstance(plan, str) else plan
+    start = auto.train if auto.is_auto(chosen) else train_new
+    return start(config, chosen, Path(out) if out is not None else None)
+
+
+def find_plan(
+    model: str | Callable[..., Any], data: str = "digits", batch_size: int = 256, plan: str = "auto", **settings: Any
+) -> Plan:
+    """The fastest plan for this machine, searched and measured; `plan` may fix some of it: `auto,precision=fp32`."""
+    return auto.resolved(parse(plan), _config(model, data, batch_size, {}, settings))
+
+
+def _config(
+    model: str | Callable[..., Any], data: str, batch_size: int | str, named: dict[str, Any], settings: dict[str, Any]
+) -> Config:
+    keys = {key.replace("__", ".", 1): value for key, value in settings.items()}
+    name = model if isinstance(model, str) else _path_of(model)
+    return with_values(
+        Config(), {"model.name": name, "data.name": data, "train.batch_size": batch_size, **named, **keys}
+    )
+
+
+def _path_of(factory: Callable[..., Any]) -> str:
+    """How another process, or a later `predict`, finds the same function again."""
+    name = getattr(factory, "__qualname__", "")
+    file = getattr(getattr(factory, "__code__", None), "co_filename", "")
+    if not name.isidentifier() or not Path(file).is_file():
+        raise ModelError(f"model {factory!r} cannot be found again by name: give a function at the top level of a file")
+    return f"{Path(file).resolve()}:{name}"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from manyhands.api import fit
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.inference.ensemble import voted
 from manyhands.inference.load import load_run
 from manyhands.runs import run_folder
-from manyhands.runs.fit import fit
 
 PLAN = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
 DATA = DataOptions(size=1000, test_size=500)

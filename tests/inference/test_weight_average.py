@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from manyhands.api import fit
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine.loop import checkpoint, checkpoint_folder
@@ -18,7 +19,6 @@ from manyhands.errors import ModelError
 from manyhands.inference.load import load_run
 from manyhands.inference.weight_average import mean_of, renew_statistics
 from manyhands.runs import run_folder
-from manyhands.runs.fit import fit
 
 PLAN = "serial,device=cpu,precision=fp32,layout=contiguous,compile=off"
 SETTINGS = {"model.width": 0.25, "data.size": 1000, "data.test_size": 500, "optim.lr": 0.01}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from manyhands.api import fit
 from manyhands.errors import MissingPackage, StorageError
 from manyhands.runs import run_folder
-from manyhands.runs.fit import fit
 from manyhands.runs.tensorboard import Events
 
 PLAN = "serial,precision=fp32,layout=contiguous,compile=off"

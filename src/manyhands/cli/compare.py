@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from manyhands import api
 from manyhands.cli import options, output
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run_folder
+from manyhands.runs import run_folder
 from manyhands.studies import compare as comparison
 from manyhands.train.plan_constraints import settle_early
 
@@ -35,7 +36,7 @@ def compare(
     """Train with several plans, like for like, and show them side by side."""
     output.set_output(as_json, quiet)
     order = options.make_config(model, data, epochs, batch_size, seed, settings, config)
-    plans = [(words, auto.resolved(parse(words), order)) for words in dict.fromkeys(plan)]
+    plans = [(words, api.resolved(parse(words), order)) for words in dict.fromkeys(plan)]
     if not repeats.isdecimal() or int(repeats) < 1:
         raise ConfigError(f"repeats={repeats}: a whole number, at least 1, is needed")
     for words, each in plans:

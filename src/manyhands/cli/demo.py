@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from manyhands import api
 from manyhands.cli import options, output
 from manyhands.cli.compare import show
 from manyhands.errors import StorageError
 from manyhands.files import make_folder, storage_errors, write_bytes, write_text
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run_folder
+from manyhands.runs import run_folder
 from manyhands.studies import compare as comparison
 
 MODEL, DATA, EPOCHS, SIZE = "convnet", "digits", "2", 20_000
@@ -33,7 +34,7 @@ def demo(
     settings = [f"data.size={SIZE}", *(settings or [])]
     config = options.make_config(MODEL, DATA, EPOCHS, None, None, settings)
     _clear(out)
-    found = auto.resolved(parse("auto"), config)
+    found = api.resolved(parse("auto"), config)
     # In fp32 too, for those who want nothing else: the same plan, which spares a second search.
     plans = [parse("plain"), found, replace(found, precision="fp32")]
     result = comparison.compare(config, list(zip(PLANS, plans, strict=True)), repeats=1, out=out)

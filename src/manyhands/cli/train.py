@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from manyhands import api
+from manyhands import api as auto
 from manyhands.cli import options, output
 from manyhands.errors import InputError
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run_folder, tensorboard
+from manyhands.runs import run_folder, tensorboard
 from manyhands.runs import run_folder as run_folder_module
 from manyhands.train import launch as runs
 from manyhands.train import process

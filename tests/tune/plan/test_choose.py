@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from manyhands import api
 from manyhands.config import Config, with_values
 from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
@@ -15,7 +16,7 @@ from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.named import NamedSplit
 from manyhands.plan.split import on
 from manyhands.plan.words import parse
-from manyhands.runs import auto, run_folder
+from manyhands.runs import run_folder
 from manyhands.train.plan_constraints import settle_early
 from manyhands.tune.plan import candidates, choose
 from manyhands.tune.plan.candidates import Candidate
@@ -183,7 +184,7 @@ def test_auto_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PlanError, match="without torchrun"):
-        auto.train(SMALL, parse("auto"), None)
+        api.train(SMALL, parse("auto"), None)
 
 
 @pytest.mark.parametrize("words", ["serial", "data:2", pytest.param("owt:2", marks=pytest.mark.long)])
@@ -194,7 +195,7 @@ def test_auto_trains_what_was_found(
     plan = settle_early(parse(f"{words},{BOUND}"), SMALL, detect())
     best = Candidate(plan, 2.5, 3.0, 0.1)
     monkeypatch.setattr(choose, "find", lambda *_: Answer(best, (best,), 12.5))
-    run = auto.train(SMALL, parse("auto"), tmp_path / "run")
+    run = api.train(SMALL, parse("auto"), tmp_path / "run")
     assert run.status == "finished"
     assert run.result is not None
     assert run.result["predicted_step_ms"] == 2.5
