@@ -20,7 +20,7 @@ from typing import Any
 from manyhands.config import Config, with_values
 from manyhands.machine.detect import detect
 from manyhands.measure.plan_benchmark import Turn, contest
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.plan_constraints import settle_early
 from manyhands.tune.plan import choose
 

@@ -28,8 +28,8 @@ from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.plan_benchmark import contest
-from manyhands.plan.schedule import SCHEDULES
-from manyhands.plan.words import parse
+from manyhands.plan.pipeline_schedule import SCHEDULES
+from manyhands.plan.spec import parse
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.train.plan_constraints import settle_early

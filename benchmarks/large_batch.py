@@ -43,7 +43,7 @@ from manyhands.models import zoo
 from manyhands.optim.optimizer import OptimOptions, build, set_lr
 from manyhands.optim.scaling import base_rate
 from manyhands.optim.schedule import factor
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -14,7 +14,7 @@ from bench import heading
 
 from manyhands.config import Config, with_values
 from manyhands.machine.cluster import Cluster
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.progress import set_quiet
 from manyhands.simulate.device_sweep import scaled
 from manyhands.simulate.simulator import Simulator

@@ -26,7 +26,7 @@ from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links
 from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted

@@ -18,7 +18,7 @@ import torch
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, choose_alike
 
 MODELS = {"convnet": "1x28x28,10", "alexnet": "3x224x224,100", "resnet18": "3x224x224,100", "resnet50": "3x224x224,100"}

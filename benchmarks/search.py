@@ -17,8 +17,8 @@ from bench import heading, spread
 
 from manyhands.config import Config, with_values
 from manyhands.machine.cluster import Level
-from manyhands.plan.split import Split
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split
+from manyhands.plan.spec import parse
 from manyhands.progress import set_quiet
 from manyhands.simulate.search.annealing import Found, default_proposals, search
 from manyhands.simulate.search.dynamic_programming import exact

@@ -17,7 +17,7 @@ from bench import Result, heading, output_of, spread, train
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.cluster.train import check, learner_of
 from manyhands.simulate.cluster.worker_timing import Wanted, described_pace
 from manyhands.simulate.worker_processes import Crew

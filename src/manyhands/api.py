@@ -13,7 +13,7 @@ from manyhands.config import Config, with_values
 from manyhands.errors import InputError, ModelError, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.progress import bar, logged_to, say
 from manyhands.runs import run_folder
 from manyhands.runs.status import kept_if_begun

@@ -15,7 +15,7 @@ from manyhands.data.known import KNOWN
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions
-from manyhands.plan import fault
+from manyhands.plan import stragglers
 
 MOST_SEED = 2**31 - 1
 MOST_SECONDS = 1e6  # of a time-out: 11 days, and torch can count them
@@ -89,7 +89,7 @@ class CpuConfig:
 
 @dataclass(frozen=True)
 class FaultConfig:
-    """Workers that are slowed on purpose; plan.fault reads them."""
+    """Workers that are slowed on purpose; plan.stragglers reads them."""
 
     slow_rank: str | None = None  # "1:3x": rank 1 takes 3 times as long for each step
     slow_steps: str | None = None  # "0.1:10x": one step in ten, drawn by seed, takes 10 times as long
@@ -97,8 +97,8 @@ class FaultConfig:
     def __post_init__(self) -> None:
         self.read()
 
-    def read(self) -> fault.Fault:
-        return fault.read(self.slow_rank, self.slow_steps)
+    def read(self) -> stragglers.Fault:
+        return stragglers.read(self.slow_rank, self.slow_steps)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import mpirun_command
 from manyhands.config import Config
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.train.create import begin
 

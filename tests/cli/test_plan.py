@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.plan.words import parse, read
+from manyhands.plan.spec import parse, read
 from manyhands.tune.plan import choose
 from manyhands.tune.plan.candidates import Candidate
 from manyhands.tune.plan.choose import Answer

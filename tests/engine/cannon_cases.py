@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from manyhands.engine.sharding.layers.cannon import Cannon
-from manyhands.plan.layout import edges
-from manyhands.plan.tensor_layout import moved
+from manyhands.plan.tensor_layout import edges, moved
 
 LIMIT = 1e-10
 

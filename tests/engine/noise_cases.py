@@ -4,7 +4,7 @@ import pytest
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.parameters.gradient_noise import Noise
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.cases import REST, ordered, trained
 

@@ -3,7 +3,7 @@
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.loop.step import EagerStep
 from manyhands.engine.loop.straggler import Slow
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.cases import REST, ordered, trained
 

@@ -15,7 +15,7 @@ from manyhands.data.load import load
 from manyhands.engine.loop.cuda_graph import CapturedStep
 from manyhands.optim.optimizer import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.cases import LIMIT, MODELS, distance, steps
 

@@ -4,7 +4,7 @@ import torch
 
 from manyhands.engine.seed import seed_of
 from manyhands.engine.sharding.redistribute import Post
-from manyhands.plan.layout import Layout, Place
+from manyhands.plan.tensor_layout import Layout, Place
 
 LAYOUT = Layout(1, (0, 500, 1000), {0: Place(0, 0), 1: Place(0, 1), 2: Place(0, 1)})
 

@@ -19,7 +19,7 @@ from manyhands.engine.loop.loop import Loop, Settings
 from manyhands.engine.loop.timers import Clock
 from manyhands.errors import Diverged
 from manyhands.optim.options import OPTIMIZERS
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.progress import bar
 from manyhands.train.job import Job, assemble
 

@@ -18,7 +18,7 @@ from manyhands.engine.loop import checkpoint_folder
 from manyhands.errors import ManyhandsError
 from manyhands.inference.load import load_run, schema_of
 from manyhands.machine import described
-from manyhands.plan import words
+from manyhands.plan import spec
 from manyhands.report import study
 from manyhands.runs import export_metrics, metrics_reader, run_folder
 from manyhands.studies import recipe
@@ -61,7 +61,7 @@ def study_of(path: Path) -> object:
 
 
 FILES = [
-    alone("plan.toml", V1 / "plan.toml", words.read),
+    alone("plan.toml", V1 / "plan.toml", spec.read),
     alone("recipe.toml", V1.parent / "recipe.toml", lambda path: recipe.read(str(path))),
     alone("study.json", V1 / "study" / "study.json", study_of),
 ]

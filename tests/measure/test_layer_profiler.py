@@ -13,7 +13,7 @@ from manyhands.measure import layer_profiler
 from manyhands.measure.layer_profiler import _jitter, _slower
 from manyhands.measure.layer_profiler_worker import in_stretches
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 

@@ -17,7 +17,7 @@ from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.optim import optimizer as optim
 from manyhands.plan.consistency import averages, elastic_rate
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, make_feed
 from numerics.cases import REST, distance, ordered, steps, trained
 

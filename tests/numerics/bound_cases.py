@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.asynchronous.stale_synchronous import Stale
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.apart_cases import agree
 from numerics.cases import REST, ordered

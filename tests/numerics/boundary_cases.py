@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.plan.layout import edges
+from manyhands.plan.tensor_layout import edges
 from numerics.cases import LIMIT, trained
 from numerics.split_cases import compare, job_of
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.sharding.hybrid import Hybrid
-from manyhands.plan.named import read_named
-from manyhands.plan.words import parse
+from manyhands.plan.layer_rules import read_named
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.cases import LIMIT, REST, trained
 from numerics.split_cases import alone, compare, ordered

@@ -10,7 +10,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble
 
 # What to train on which shape; dropout apart, whose masks depend on the split.

@@ -14,10 +14,10 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.engine.sharding.layers import rnn
 from manyhands.graph.trace import trace
-from manyhands.plan.partition import fits
-from manyhands.plan.pipeline import pipeline_of
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import fits
+from manyhands.plan.spec import parse
+from manyhands.plan.stages import pipeline_of
 from numerics.cases import LIMIT, distance
 
 WORDS, LENGTH, CLASSES, BATCH = 11, 5, 3, 6

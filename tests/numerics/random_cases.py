@@ -15,7 +15,7 @@ from manyhands.data.load import load
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding import activation
 from manyhands.errors import InputError, ModelError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.checks import guard as rules
 from manyhands.train.checks.guard import guard
 from manyhands.train.job import Job, assemble

@@ -24,11 +24,11 @@ from manyhands.engine.sharding.layers.cross_entropy import Logits
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
-from manyhands.plan.named import NamedSplit
-from manyhands.plan.partition import ways
+from manyhands.plan.layer_rules import NamedSplit
 from manyhands.plan.plan import Plan
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import ways
+from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, sample_input
 from manyhands.train.weights import build_model
 from numerics import cases

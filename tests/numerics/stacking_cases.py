@@ -4,7 +4,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare

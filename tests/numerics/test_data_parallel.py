@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from manyhands.plan.plan import Axis, Plan
-from manyhands.plan.words import write
+from manyhands.plan.axis import Axis
+from manyhands.plan.plan import Plan
+from manyhands.plan.spec import write
 from manyhands.runs import run_folder
 
 PLAIN_OPTIONS = {"device": "cpu", "precision": "fp32", "layout": "contiguous", "compile": "off"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyhands.plan.plan import from_table
-from manyhands.plan.words import write
+from manyhands.plan.spec import write
 from manyhands.runs import run_folder
 
 PLANS = [

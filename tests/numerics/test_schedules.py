@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manyhands.plan.schedule import SCHEDULES
+from manyhands.plan.pipeline_schedule import SCHEDULES
 
 CASE = "numerics.split_cases:same_as_one_device"
 MODELS = ("convnet", "transformer")  # whose samples do not depend on each other

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from manyhands.graph.graph import Graph
-from manyhands.plan.schedule import SCHEDULES
+from manyhands.plan.pipeline_schedule import SCHEDULES
 from manyhands.simulate.search.proposals import draw
 from manyhands.simulate.search.space import Space
 from manyhands.simulate.step.arrays import LAYER, PLAN, WAY

@@ -7,8 +7,8 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.engine.sharding.hybrid import Hybrid
-from manyhands.plan.named import read_named
-from manyhands.plan.words import parse
+from manyhands.plan.layer_rules import read_named
+from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained
 from numerics.split_cases import compare

@@ -12,10 +12,11 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
-from manyhands.plan.partition import fits
-from manyhands.plan.presets import Stage, balance, splits, stages_of
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.presets import splits
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import fits
+from manyhands.plan.spec import parse
+from manyhands.plan.stages import Stage, balance, stages_of
 
 TEXT = Shapes(4, (7,), 50)
 MODELS = {

@@ -9,7 +9,7 @@ import pytest
 
 from manyhands.engine.loop.checkpoint import load_model
 from manyhands.engine.loop.checkpoint_folder import listing, newest_whole
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 
 V1 = Path(__file__).parents[1] / "fixtures" / "v1"

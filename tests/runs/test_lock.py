@@ -9,7 +9,7 @@ import pytest
 
 from manyhands.config import Config
 from manyhands.errors import InputError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.runs.lock import LOCK, held
 from manyhands.train.create import begin

@@ -6,7 +6,7 @@ import pytest
 
 from manyhands.config import Config
 from manyhands.errors import DataError, RankError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.runs.status import bad_input
 from manyhands.train.create import begin

@@ -13,11 +13,10 @@ from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.models.zoo import Options, Shapes, build
-from manyhands.plan.partition import ways
-from manyhands.plan.pipeline import Pipeline
-from manyhands.plan.presets import balance
-from manyhands.plan.schedule import stages_per_device
-from manyhands.plan.split import Split
+from manyhands.plan.pipeline_schedule import stages_per_device
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import ways
+from manyhands.plan.stages import Pipeline, balance
 from manyhands.simulate.cost.roofline import Analytic
 from manyhands.simulate.step.arrays import Problem
 from manyhands.simulate.step.build import degrees, make

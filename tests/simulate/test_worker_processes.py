@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyhands.plan.fault import Fault
+from manyhands.plan.stragglers import Fault
 from manyhands.simulate.worker_processes import Act, Average, Crew, Gradient, Meet, Push, Step, Update
 from manyhands.simulate.worker_timing import Pace
 

@@ -6,7 +6,7 @@ import pytest
 from manyhands.config import Config, with_values
 from manyhands.machine import described
 from manyhands.machine.cluster import Accelerator, Cluster, Level
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.simulator import Simulator
 from manyhands.simulate.worker_timing import Pace, all_reduce, between
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from manyhands.config import Config
 from manyhands.machine.detect import detect
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.studies.compare import by_affinity, cases
 

@@ -10,7 +10,7 @@ import pytest
 from manyhands.cli.study import show
 from manyhands.config import Config, with_values
 from manyhands.plan.plan import from_table
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.report.markdown import markdown
 from manyhands.report.report import gather
 from manyhands.simulate.simulator import Simulator

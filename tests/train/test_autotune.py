@@ -10,8 +10,9 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
-from manyhands.plan.plan import OPTIONS, Plan
-from manyhands.plan.words import parse
+from manyhands.plan.options import OPTIONS
+from manyhands.plan.plan import Plan
+from manyhands.plan.spec import parse
 from manyhands.train import autotune as binding
 from manyhands.train.plan_constraints import settle_early
 from manyhands.train.step_timing import Trial, measure

@@ -19,7 +19,7 @@ from manyhands.errors import RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train import autotune as binding
 from manyhands.train import step_timing as trials
 from manyhands.train.plan_constraints import settle_early

@@ -9,7 +9,7 @@ from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.plan_constraints import settle_early
 
 MACHINE = Machine(host="", cpu="", cores=tuple(Core(number, number, 0, 0) for number in range(4)), memory_bytes=1)

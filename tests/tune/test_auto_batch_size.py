@@ -7,7 +7,7 @@ import pytest
 from manyhands.config import Config, from_table, with_settings, with_values
 from manyhands.errors import ConfigError, RunError
 from manyhands.plan.plan import Plan, to_table
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.tune import critical_batch, throughput
 from manyhands.tune.auto_batch_size import pick
 from manyhands.tune.child_process import Answer

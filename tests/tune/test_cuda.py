@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyhands.config import Config, with_values
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.tune.child_process import settled
 from manyhands.tune.throughput import Speeds
 

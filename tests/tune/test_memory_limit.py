@@ -14,7 +14,7 @@ LIMIT = 1000 * 2**20  # bytes of data that a process may have
 UNDER_A_LIMIT = f"""
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT}, {LIMIT}))
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.config import Config, with_values
 from manyhands.tune.child_process import settled
 from manyhands.tune.throughput import Speeds

@@ -10,7 +10,7 @@ from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.machine.detect import detect
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train import step_timing as trials
 from manyhands.train.autotune import worker_counts
 from manyhands.train.job import assemble

@@ -6,7 +6,7 @@ import typer
 
 from manyhands.cli import output
 from manyhands.config import Config
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 
 TARGET = 0.98
 

@@ -9,7 +9,7 @@ from manyhands import api
 from manyhands.cli import options, output
 from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.detect import detect
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.studies import compare as comparison
 from manyhands.train.plan_constraints import settle_early

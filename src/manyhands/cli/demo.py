@@ -13,7 +13,7 @@ from manyhands.cli import options, output
 from manyhands.cli.compare import show
 from manyhands.errors import StorageError
 from manyhands.files import make_folder, storage_errors, write_bytes, write_text
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.studies import compare as comparison
 

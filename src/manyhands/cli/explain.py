@@ -10,7 +10,7 @@ from rich.console import Console
 from manyhands.cli import options, output, outputs
 from manyhands.cli.simulate import Devices, Machine, OneDeviceMs, PerDevice
 from manyhands.files import write_bytes
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.report.lanes import lanes, shown
 
 if TYPE_CHECKING:

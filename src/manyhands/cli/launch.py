@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from manyhands.cli import output
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.user_script.launch import launch_script
 
 # What is no option of ours belongs to the script.

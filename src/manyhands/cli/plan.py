@@ -11,7 +11,7 @@ from manyhands.errors import InputError, PlanError
 from manyhands.files import make_folder
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse, write
+from manyhands.plan.spec import parse, write
 from manyhands.progress import say
 
 if TYPE_CHECKING:

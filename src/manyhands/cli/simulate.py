@@ -8,7 +8,7 @@ import typer
 from manyhands.cli import options, output, outputs
 from manyhands.cli.accuracy import Accuracy, Target, show_accuracy
 from manyhands.errors import InputError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.report.scaling import scaling
 
 Machine = Annotated[str, typer.Option("--machine", help="here, a shipped description such as p100x4-ib, or a file.")]

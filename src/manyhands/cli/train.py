@@ -11,7 +11,7 @@ from manyhands import api
 from manyhands import api as auto
 from manyhands.cli import options, output
 from manyhands.errors import InputError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder, tensorboard
 from manyhands.runs import run_folder as run_folder_module
 from manyhands.train import launch as runs

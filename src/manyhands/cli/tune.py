@@ -8,7 +8,7 @@ import typer
 from manyhands.cli import options, output, outputs
 from manyhands.errors import ConfigError, InputError
 from manyhands.files import make_folder, write_bytes, write_json
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 
 app = typer.Typer(help="Batch size, learning rate and loader processes, found by measuring.", no_args_is_help=True)
 

@@ -25,7 +25,7 @@ from torch.futures import Future
 from manyhands.comm.backends.mpi import WIDER, MpiGroup
 from manyhands.comm.error_feedback import Residuals, split, strides
 from manyhands.errors import PlanError
-from manyhands.plan.plan import check_option
+from manyhands.plan.options import check_option
 
 SMALLER = 2  # PowerSGD leaves a matrix whole unless its factors are that many times smaller
 SAMPLE = 1 << 14  # elements from which the size of the largest ones is guessed

@@ -15,9 +15,9 @@ from manyhands.engine.strategies.ddp import Make, Replicated
 from manyhands.engine.strategies.shared_memory import Shared
 from manyhands.engine.strategies.single_process import Alone
 from manyhands.graph.graph import Graph
-from manyhands.plan.pipeline import Pipeline
 from manyhands.plan.plan import Plan
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
+from manyhands.plan.stages import Pipeline
 
 Layers = tuple[Graph, Sequence[Split], Pipeline]
 

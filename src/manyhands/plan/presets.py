@@ -1,17 +1,15 @@
 """Presets: the words of a plan as a split for every layer."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.plan.axis import Axis
-from manyhands.plan.partition import ALL, Ways, ways
-from manyhands.plan.split import Split, on
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import ALL, Ways, ways
+from manyhands.plan.stages import Weigh, balance
 
 SPLITS = ("data", "ddp", "tensor", "pipeline", "owt")
-
-Weigh = Callable[[Layer], float]  # what a layer's work counts when stages are balanced
 
 
 def flops(layer: Layer) -> float:
@@ -83,53 +81,3 @@ def _feature_cut(layer: Layer, most: Ways, degree: int, is_cut: bool) -> str:
     if most.parameter >= degree and (layer.kind in ALL or is_cut):
         return "parameter"
     return "copies"
-
-
-def balance(weights: Sequence[float], stages: int) -> list[int]:
-    """The stage of each layer: neighbours together, none empty, the heaviest stage as light as can be.
-
-    >>> balance([1, 1, 2, 2], 2)
-    [0, 0, 0, 1]
-    """
-    count = len(weights)
-    total = [0.0]
-    for weight in weights:
-        total.append(total[-1] + weight)
-    # best[k][n]: the heaviest stage when the first n layers are in k stages; cut[k][n]: where the last begins.
-    best = [[total[n] for n in range(count + 1)]]
-    cut = [[0] * (count + 1)]
-    for k in range(1, stages):
-        row, where = [float("inf")] * (count + 1), [0] * (count + 1)
-        for n in range(k + 1, count + 1):
-            for at in range(k, n):
-                heaviest = max(best[k - 1][at], total[n] - total[at])
-                if heaviest < row[n]:
-                    row[n], where[n] = heaviest, at
-        best.append(row)
-        cut.append(where)
-    numbers, end = [0] * count, count
-    for k in range(stages - 1, -1, -1):
-        begin = cut[k][end] if k else 0
-        for n in range(begin, end):
-            numbers[n] = k
-        end = begin
-    return numbers
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Neighbouring layers that one group of devices has."""
-
-    layers: tuple[int, ...]
-    devices: tuple[int, ...]
-
-
-def stages_of(chosen: Sequence[Split]) -> list[Stage]:
-    """The stages of a pipeline: runs of layers on the same devices."""
-    found: list[Stage] = []
-    for number, split in enumerate(chosen):
-        if found and found[-1].devices == split.devices:
-            found[-1] = Stage((*found[-1].layers, number), split.devices)
-        else:
-            found.append(Stage((number,), split.devices))
-    return found

@@ -5,11 +5,11 @@ from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
-from manyhands.plan.layered import splits_of
-from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
 from manyhands.plan.presets import splits
-from manyhands.plan.split import on
+from manyhands.plan.resolve import splits_of
+from manyhands.plan.sharding import on
+from manyhands.plan.stages import pipeline_of
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.cost.profiled import Measured

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from manyhands.graph.graph import Layer
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 from manyhands.simulate.simulator import MB, Prediction
 from manyhands.simulate.step import result as reductions
 from manyhands.simulate.step.arrays import BACKWARD, FORWARD

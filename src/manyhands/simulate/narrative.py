@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from manyhands.plan.presets import stages_of
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
+from manyhands.plan.stages import stages_of
 from manyhands.simulate.layer_report import Row, numbers, shares
 from manyhands.simulate.simulator import GB, Prediction
 from manyhands.simulate.step.result import Result

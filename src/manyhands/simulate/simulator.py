@@ -10,10 +10,10 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.machine.cluster import Cluster
-from manyhands.plan.layered import devices_of, splits_of
-from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
-from manyhands.plan.split import Split, on
+from manyhands.plan.resolve import devices_of, splits_of
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.stages import pipeline_of
 from manyhands.simulate.cost.roofline import Analytic
 from manyhands.simulate.model_graph import graph_of
 from manyhands.simulate.step.arrays import Problem

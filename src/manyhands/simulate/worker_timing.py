@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from manyhands.machine.cluster import Cluster
-from manyhands.plan.fault import Fault
+from manyhands.plan.stragglers import Fault
 
 OWN = 2  # so that jitter is drawn apart from what else is drawn by seed, worker and step
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.runs.run_folder import Run
 from manyhands.stats import mean_and_std
 from manyhands.studies.grid import LINE, is_plan

@@ -32,9 +32,10 @@ from typing import Any
 from manyhands.config import Config, keys, with_values
 from manyhands.errors import ConfigError, InputError, choices
 from manyhands.files import read_toml
-from manyhands.plan.plan import OPTIONS, Plan
+from manyhands.plan.options import OPTIONS
+from manyhands.plan.plan import Plan
 from manyhands.plan.plan import from_table as plan_from_table
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.studies.grid import LINE, Case, Values, grid, is_plan, label, one_at_a_time, varying
 from manyhands.studies.recipe_schema import check_range, check_told, check_types
 from manyhands.studies.simulation_options import KEYS as VIRTUAL_KEYS

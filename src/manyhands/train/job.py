@@ -36,9 +36,9 @@ from manyhands.models import zoo
 from manyhands.optim import optimizer as optim
 from manyhands.optim.options import TRUSTING
 from manyhands.optim.scaling import base_rate
-from manyhands.plan.layered import devices_of, splits_of
-from manyhands.plan.pipeline import pipeline_of
 from manyhands.plan.plan import Plan
+from manyhands.plan.resolve import devices_of, splits_of
+from manyhands.plan.stages import pipeline_of
 from manyhands.train.weights import build_model, check_outputs
 
 

@@ -6,9 +6,9 @@ from manyhands.errors import ConfigError, PlanError
 from manyhands.machine.machine import Machine
 from manyhands.optim.options import TRUSTING
 from manyhands.plan.consistency import EVERY, STALENESS
-from manyhands.plan.fault import Fault
-from manyhands.plan.layered import devices_of
 from manyhands.plan.plan import Plan
+from manyhands.plan.resolve import devices_of
+from manyhands.plan.stragglers import Fault
 from manyhands.train.process_options import backend, pinned
 
 RUNS = ("plain", "ddp", "serial", "data", "tensor", "pipeline", "owt", "server", "local", "gossip")

@@ -8,7 +8,8 @@ from manyhands.config import Config
 from manyhands.errors import PlanError
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
-from manyhands.plan.plan import BY_RANK, Plan
+from manyhands.plan.options import BY_RANK
+from manyhands.plan.plan import Plan
 
 
 def backend(plan: Plan, here: Place | None) -> str:

@@ -14,7 +14,7 @@ from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
 from manyhands.optim.options import OptimOptions
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.progress import bar
 from manyhands.runs.tune.rule import scaled, scaling
 from manyhands.tune import critical_batch

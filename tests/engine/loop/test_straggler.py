@@ -7,8 +7,8 @@ import torch
 
 from manyhands.engine.loop.step import EagerStep
 from manyhands.engine.loop.straggler import Slow, slow_down
-from manyhands.plan.fault import read
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
+from manyhands.plan.stragglers import read
 from manyhands.train.job import assemble
 from numerics.cases import REST, ordered, trained
 

@@ -18,7 +18,7 @@ from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.loop.loop import Loop, Settings
 from manyhands.engine.loop.timers import Clock
 from manyhands.engine.loop.weight_averaging import Average, ema, swa, taken
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.progress import bar
 from manyhands.train.job import Job, assemble
 

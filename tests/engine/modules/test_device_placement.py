@@ -9,7 +9,7 @@ from manyhands.engine.modules.device_placement import place
 from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.plan_constraints import settle_early
 
 TABLE = {"axes": ["serial"], "places": [{"name": "pool*", "device": "cpu"}]}

@@ -13,7 +13,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.strategies.sharded_loader import NOW, SharedLoader, cut
 from manyhands.engine.strategies.weighted_ddp import Spread
 from manyhands.errors import DataError, ModelError
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 
 
 def test_a_batch_is_dealt_out_evenly() -> None:

@@ -13,8 +13,8 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.feed import share_of
 from manyhands.data.load import load
 from manyhands.errors import Diverged
-from manyhands.plan.fault import Fault
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
+from manyhands.plan.stragglers import Fault
 from manyhands.simulate.cluster.replicas import Gossip, Local
 from manyhands.simulate.cluster.shared_weights import Free, Sum
 from manyhands.simulate.cluster.train import Outcome, follow, learner_of

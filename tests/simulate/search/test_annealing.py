@@ -7,10 +7,10 @@ import pytest
 
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Level
-from manyhands.plan.partition import fits
 from manyhands.plan.presets import splits
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import fits
+from manyhands.plan.spec import parse
 from manyhands.simulate.search.annealing import Found, search
 from manyhands.simulate.search.space import Space
 from manyhands.simulate.step.arrays import Problem

@@ -9,8 +9,8 @@ from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Cluster, Level
 from manyhands.plan.presets import splits
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.spec import parse
 from manyhands.simulate.search.annealing import search
 from manyhands.simulate.search.dynamic_programming import exact
 from manyhands.simulate.search.space import Space

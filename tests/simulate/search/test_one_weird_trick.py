@@ -9,7 +9,7 @@ from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.models.zoo import Shapes, build
 from manyhands.plan.presets import splits
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.cost.roofline import Analytic
 from manyhands.simulate.step.result import Result, predict
 

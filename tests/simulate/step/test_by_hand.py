@@ -8,7 +8,7 @@ import pytest
 from manyhands.errors import MachineError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.cluster import Cluster, Level
-from manyhands.plan.split import Split, on
+from manyhands.plan.sharding import Split, on
 from manyhands.simulate.step.result import Result, predict
 from simulate.scenes import BATCH, Known, cluster, graph, layer
 

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from manyhands.plan.schedule import SCHEDULES
-from manyhands.plan.split import Split, on
+from manyhands.plan.pipeline_schedule import SCHEDULES
+from manyhands.plan.sharding import Split, on
 from manyhands.simulate.step.simulation import Simulation
 from simulate.scenes import machine, problem, splitter, zoo_graph
 

@@ -8,10 +8,10 @@ import pytest
 
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.cluster import Level
-from manyhands.plan.pipeline import Pipeline, pipeline_of
-from manyhands.plan.schedule import SCHEDULES, bubble, orders, stages_per_device
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.pipeline_schedule import SCHEDULES, bubble, orders, stages_per_device
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.spec import parse
+from manyhands.plan.stages import Pipeline, pipeline_of
 from manyhands.simulate.step.result import Result, predict
 from manyhands.timeline import Event
 from simulate.scenes import BATCH, Known, cluster, graph, layer

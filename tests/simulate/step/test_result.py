@@ -9,8 +9,8 @@ import pytest
 
 from manyhands.errors import PlanError
 from manyhands.plan.presets import splits
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.spec import parse
 from manyhands.simulate.step.result import Result, predict
 from manyhands.simulate.step.simulation import Simulation
 from manyhands.timeline import Timeline

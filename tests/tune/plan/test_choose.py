@@ -13,9 +13,9 @@ from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
 from manyhands.measure.plan_benchmark import Turn, contest
-from manyhands.plan.named import NamedSplit
-from manyhands.plan.split import on
-from manyhands.plan.words import parse
+from manyhands.plan.layer_rules import NamedSplit
+from manyhands.plan.sharding import on
+from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.train.plan_constraints import settle_early
 from manyhands.tune.plan import candidates, choose

@@ -9,7 +9,7 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Core, Machine
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut

@@ -14,7 +14,7 @@ from torch import Tensor
 from manyhands.data.feed import Batch
 from manyhands.engine.loop.context import Step
 from manyhands.engine.loop.step import EagerStep
-from manyhands.plan.fault import Fault
+from manyhands.plan.stragglers import Fault
 
 PASSES = 3  # of a step, each as long as the forward pass
 

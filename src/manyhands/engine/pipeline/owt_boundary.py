@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from manyhands.engine.sharding.activation import Part, part_of, plain
 from manyhands.engine.sharding.redistribute import Lay
-from manyhands.plan.layout import Layout, Place
+from manyhands.plan.tensor_layout import Layout, Place
 
 
 class Boundary:

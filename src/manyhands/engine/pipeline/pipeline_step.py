@@ -1,7 +1,7 @@
 """Pipeline: the step of a plan that cuts layers: micro-batches go through the ranks in the order of a schedule.
 
 Every rank carries out the whole program of each micro-batch, in which it has work at its own stages alone and waits
-only for what these take: so stages work at the same time (plan.schedule draws how).
+only for what these take: so stages work at the same time (plan.pipeline_schedule draws how).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from manyhands.engine.pipeline.owt_boundary import Handover
 from manyhands.engine.pipeline.pausable_pass import Turn
 from manyhands.engine.pipeline.recompute import recomputed
 from manyhands.engine.sharding.hybrid import Hybrid
-from manyhands.plan.schedule import Action, orders, stages_per_device
+from manyhands.plan.pipeline_schedule import Action, orders, stages_per_device
 
 
 @dataclass

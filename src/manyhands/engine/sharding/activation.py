@@ -35,7 +35,7 @@ from manyhands.engine.sharding.elementwise import (
 from manyhands.engine.sharding.pytree import mapped, tensors
 from manyhands.engine.sharding.redistribute import Lay, Post, absent
 from manyhands.errors import ModelError
-from manyhands.plan.layout import Layout, Place
+from manyhands.plan.tensor_layout import Layout, Place
 
 
 class Kin:

@@ -8,8 +8,8 @@ from torch import nn
 
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.partition import Grain, grains, takes_all
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import Grain, grains, takes_all
 
 
 class _Chosen(NamedTuple):

@@ -33,11 +33,12 @@ from manyhands.engine.strategies.ddp import Make
 from manyhands.engine.strategies.single_process import Alone
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.layout import Layout, Span, made, parameter_groups, reduction_groups, sample_groups
-from manyhands.plan.partition import SUMMED, takes, takes_all
-from manyhands.plan.pipeline import Pipeline
-from manyhands.plan.schedule import stages_per_device
-from manyhands.plan.split import Split
+from manyhands.plan.pipeline_schedule import stages_per_device
+from manyhands.plan.resharding import parameter_groups, reduction_groups, sample_groups
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import SUMMED, takes, takes_all
+from manyhands.plan.stages import Pipeline
+from manyhands.plan.tensor_layout import Layout, Span, made
 
 
 class Hybrid(Alone):

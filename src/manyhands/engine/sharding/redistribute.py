@@ -1,6 +1,6 @@
 """Post: blocks of results from rank to rank, forward, and their gradients back.
 
-What goes where is plan.layout's to say. All messages of a move between two ranks are one; a rank begins to send before
+What goes where is plan.tensor_layout's to say. All messages of a move between two ranks are one; a rank begins to send before
 it waits for what it gets, and waits for what it sent at the end of a step, so that stages of a pipeline do not wait for
 each other.
 """
@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 from manyhands.comm.host_staged import Going, receive, send
 from manyhands.engine.seed import seed_of
 from manyhands.engine.sharding.pass_state import OnWay
-from manyhands.plan.layout import Block, Layout, Move, moves
+from manyhands.plan.resharding import Move, moves
+from manyhands.plan.tensor_layout import Block, Layout
 
 
 class Lay(NamedTuple):

@@ -27,10 +27,10 @@ from manyhands.engine.sharding.tensor_parallel_group import Fellows
 from manyhands.engine.sharding.weight_shards import Piece, way_of
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Layer
-from manyhands.plan.layout import Layout, Span, edges, made, taken
-from manyhands.plan.layout import part_of as place_of
-from manyhands.plan.partition import SUMMED, Grain, feature_dim, takes, ways
-from manyhands.plan.split import Split
+from manyhands.plan.resharding import part_of as place_of
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import SUMMED, Grain, feature_dim, takes, ways
+from manyhands.plan.tensor_layout import Layout, Span, edges, made, taken
 
 
 @dataclass

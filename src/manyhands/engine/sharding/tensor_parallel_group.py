@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.sharding.redistribute import Post
-from manyhands.plan.layout import parameter_groups, sample_groups
-from manyhands.plan.split import Split
+from manyhands.plan.resharding import parameter_groups, sample_groups
+from manyhands.plan.sharding import Split
 
 
 @dataclass(frozen=True)

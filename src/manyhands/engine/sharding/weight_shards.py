@@ -19,9 +19,9 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from manyhands.errors import ModelError, PlanError
 from manyhands.graph.graph import Layer
-from manyhands.plan.layout import Span
-from manyhands.plan.partition import GATES, LOCAL
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import GATES, LOCAL
+from manyhands.plan.tensor_layout import Span
 
 
 class Piece(NamedTuple):

@@ -9,7 +9,8 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.plan.axis import Axis
-from manyhands.plan.plan import USES, Plan
+from manyhands.plan.options import USES
+from manyhands.plan.plan import Plan
 from manyhands.simulate.cost.roofline import Analytic
 from manyhands.simulate.model_graph import graph_of
 from manyhands.simulate.simulator import Simulator

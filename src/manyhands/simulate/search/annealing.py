@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 from manyhands.simulate.search.proposals import draw
 from manyhands.simulate.search.space import Space, from_table, table
 from manyhands.simulate.step.arrays import NEVER, Problem, Tries

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyhands.errors import PlanError
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 from manyhands.simulate.search.space import Space, from_table
 from manyhands.simulate.step.arrays import BACKWARD, FORWARD, GRADIENTS, NEVER, REDUCTION, SHARED, Ints, Problem
 from manyhands.simulate.step.simulation import Simulation

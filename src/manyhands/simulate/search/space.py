@@ -10,9 +10,9 @@ import numpy as np
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph
 from manyhands.plan.axis import Axis
-from manyhands.plan.partition import ways
 from manyhands.plan.presets import splits
-from manyhands.plan.split import Split, on
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import ways
 from manyhands.simulate.step.arrays import Ints
 from manyhands.simulate.step.build import degrees
 

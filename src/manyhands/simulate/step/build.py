@@ -7,8 +7,8 @@ import numpy as np
 
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.cluster import Cluster
-from manyhands.plan.partition import ways
-from manyhands.plan.pipeline import Pipeline
+from manyhands.plan.sharding_rules import ways
+from manyhands.plan.stages import Pipeline
 from manyhands.simulate.cost.cost_model import Costs
 from manyhands.simulate.step.arrays import BACKWARD, FORWARD, Board, Ints, Problem
 from manyhands.simulate.step.cost_tables import Tables

@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.pipeline import Pipeline
+from manyhands.plan.stages import Pipeline
 from manyhands.simulate.cost.cost_model import Costs
 
 WAIT = ("conv", "dense", "embedding")  # kinds of layers whose weight gradients can be made later

@@ -8,8 +8,8 @@ import numpy as np
 
 from manyhands.graph.graph import Graph
 from manyhands.machine.cluster import Cluster
-from manyhands.plan.pipeline import Pipeline
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
+from manyhands.plan.stages import Pipeline
 from manyhands.simulate.cost.cost_model import Costs
 from manyhands.simulate.step.arrays import (
     BACKWARD,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from manyhands.errors import PlanError
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 from manyhands.progress import say
 from manyhands.simulate.step.arrays import FORWARD, WEIGHTS, Board, Bools, Ints, Problem, Tries
 from manyhands.simulate.step.build import board as empty_board

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from manyhands.graph.graph import Graph
-from manyhands.plan.pipeline import Pipeline
-from manyhands.plan.schedule import Action, begins
+from manyhands.plan.pipeline_schedule import Action, begins
+from manyhands.plan.stages import Pipeline
 from manyhands.simulate.step.arrays import BACKWARD, FORWARD, WEIGHTS
 from manyhands.simulate.step.build import Beat
 from manyhands.simulate.step.cost_tables import waits

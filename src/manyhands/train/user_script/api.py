@@ -16,7 +16,7 @@ from manyhands.engine.strategies.zero import sharded
 from manyhands.errors import ModelError
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
-from manyhands.plan.words import parse
+from manyhands.plan.spec import parse
 from manyhands.train.user_script.launch import launched, settled
 
 TIMEOUT = 1800.0  # seconds that ranks wait for one: it may save or evaluate alone meanwhile

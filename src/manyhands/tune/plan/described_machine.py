@@ -8,9 +8,9 @@ from typing import Any
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph
 from manyhands.plan.axis import Axis
-from manyhands.plan.named import NamedSplit
+from manyhands.plan.layer_rules import NamedSplit
 from manyhands.plan.plan import Plan
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 from manyhands.simulate.search.annealing import Found, default_proposals, search
 from manyhands.simulate.search.dynamic_programming import exact
 from manyhands.simulate.search.space import Space

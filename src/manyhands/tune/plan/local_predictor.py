@@ -12,8 +12,8 @@ from manyhands.machine.machine import Machine
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links, known_messages
 from manyhands.plan.axis import Axis
-from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
+from manyhands.plan.resolve import splits_of
 from manyhands.progress import say
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links

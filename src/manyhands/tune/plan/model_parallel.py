@@ -16,8 +16,8 @@ from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
-from manyhands.plan.layered import splits_of
 from manyhands.plan.plan import Plan
+from manyhands.plan.resolve import splits_of
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.from_profile import cut_costs, predicted_cut
 from manyhands.simulate.search.dynamic_programming import exact

@@ -6,9 +6,9 @@ from manyhands.comm.ranks.stopped import MEASURING, ended_when_stopped
 from manyhands.config import Config
 from manyhands.data.load import load
 from manyhands.graph.graph import Graph
-from manyhands.plan.layered import splits_of
-from manyhands.plan.named import NamedSplit
+from manyhands.plan.layer_rules import NamedSplit
 from manyhands.plan.plan import Plan
+from manyhands.plan.resolve import splits_of
 from manyhands.progress import say
 from manyhands.simulate.simulator import micro_batches
 from manyhands.train.checks.sample_mixing import has_batch_norm, mixes_samples

@@ -9,9 +9,9 @@ from torch.nn.functional import linear
 
 from manyhands.engine.sharding.layers.cannon import Cannon
 from manyhands.errors import PlanError
-from manyhands.plan.layout import Layout, made, moves, taken
-from manyhands.plan.split import on
-from manyhands.plan.tensor_layout import moved
+from manyhands.plan.resharding import moves
+from manyhands.plan.sharding import on
+from manyhands.plan.tensor_layout import Layout, made, moved, taken
 from rank_pool import Pool
 
 # Rows, input and output features: even, uneven, fewer rows than ranks, fewer features, and tokens.

@@ -27,8 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from manyhands.comm.host_staged import Coming, Going, receive, send
-from manyhands.plan.layout import Span, edges
-from manyhands.plan.tensor_layout import side_of
+from manyhands.plan.tensor_layout import Span, edges, side_of
 
 
 @dataclass

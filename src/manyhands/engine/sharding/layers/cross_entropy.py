@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from manyhands.engine.sharding.tensor_parallel_group import Fellows
-from manyhands.plan.layout import Span
+from manyhands.plan.tensor_layout import Span
 
 # Classes whose scores go round in no more bytes: each of eight once, each of four sums there and back.
 FEW = 8

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from manyhands.plan.layout import Span
+from manyhands.plan.tensor_layout import Span
 
 
 @dataclass(frozen=True)

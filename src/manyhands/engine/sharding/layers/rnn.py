@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from manyhands.engine.sharding.tensor_parallel_group import Fellows
 from manyhands.errors import ModelError
-from manyhands.plan.layout import edges
+from manyhands.plan.tensor_layout import edges
 
 # Of what comes from the input and from the units before, and of the rank's own units and memory: the next of both.
 Cell = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -4,13 +4,13 @@ import pytest
 
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.layered import splits_of
-from manyhands.plan.named import NamedSplit
-from manyhands.plan.pipeline import Pipeline, pipeline_of
+from manyhands.plan.layer_rules import NamedSplit
+from manyhands.plan.pipeline_schedule import Action, orders
 from manyhands.plan.plan import Plan
-from manyhands.plan.schedule import Action, orders
-from manyhands.plan.split import on
-from manyhands.plan.words import parse
+from manyhands.plan.resolve import splits_of
+from manyhands.plan.sharding import on
+from manyhands.plan.spec import parse
+from manyhands.plan.stages import Pipeline, pipeline_of
 
 BATCH = 64
 

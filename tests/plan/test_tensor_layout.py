@@ -6,20 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from manyhands.plan.layout import (
-    Block,
-    Layout,
-    Move,
-    Span,
-    edges,
-    made,
-    moves,
-    part_of,
-    reduction_groups,
-    sample_groups,
-    taken,
-)
-from manyhands.plan.split import Split, on
+from manyhands.plan.resharding import Move, moves, part_of, reduction_groups, sample_groups
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.tensor_layout import Block, Layout, Span, edges, made, taken
 
 DEVICES = 8
 FEATURES = 11  # that no degree divides

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyhands.errors import PlanError
-from manyhands.plan import schedule as module
-from manyhands.plan.schedule import SCHEDULES, Action, begins, bubble, kept, orders, stages_per_device
+from manyhands.plan import pipeline_schedule as module
+from manyhands.plan.pipeline_schedule import SCHEDULES, Action, begins, bubble, kept, orders, stages_per_device
 
 MANY = [(devices, microbatches) for devices in range(1, 8) for microbatches in range(1, 25)]
 

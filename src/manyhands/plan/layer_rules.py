@@ -17,7 +17,7 @@ from typing import Any
 
 from manyhands.errors import PlanError, choices
 from manyhands.graph.graph import Layer
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 
 DEGREES = ("sample", "parameter", "reduction", "copies")
 MOST_PARTS = 65536

@@ -5,7 +5,7 @@ import pytest
 
 from manyhands.config import Config, with_settings
 from manyhands.errors import ConfigError
-from manyhands.plan.fault import Fault, read
+from manyhands.plan.stragglers import Fault, read
 
 
 def test_nothing_said_slows_nobody() -> None:

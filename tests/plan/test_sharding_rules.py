@@ -8,10 +8,10 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
-from manyhands.plan.partition import Ways, fits, grains, ways
 from manyhands.plan.presets import splits
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.sharding_rules import Ways, fits, grains, ways
+from manyhands.plan.spec import parse
 
 BATCH = 32
 TEXT = Shapes(4, (7,), 50)

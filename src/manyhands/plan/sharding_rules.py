@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from manyhands.graph.graph import Graph, Layer, Shape
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 
 # What a layer needs of its input to make some of its output features.
 ALL = ("conv", "dense", "embedding", "recurrent")  # every input feature

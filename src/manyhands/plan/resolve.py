@@ -2,13 +2,13 @@
 
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph, Layer
-from manyhands.plan.named import some_names
-from manyhands.plan.partition import fits
-from manyhands.plan.pipeline import pipeline_of
+from manyhands.plan.layer_rules import some_names
+from manyhands.plan.pipeline_schedule import stages_per_device
 from manyhands.plan.plan import Plan
-from manyhands.plan.presets import Weigh, flops, splits
-from manyhands.plan.schedule import stages_per_device
-from manyhands.plan.split import Split
+from manyhands.plan.presets import flops, splits
+from manyhands.plan.sharding import Split
+from manyhands.plan.sharding_rules import fits
+from manyhands.plan.stages import Weigh, pipeline_of
 
 
 def splits_of(plan: Plan, graph: Graph, batch: int, devices: int, weigh: Weigh = flops) -> tuple[Split, ...]:

@@ -6,7 +6,8 @@ from typing import Any
 from manyhands.errors import PlanError, choices
 from manyhands.files import read_toml, write_text
 from manyhands.plan.axis import parse_axis
-from manyhands.plan.plan import OPTIONS, Plan, from_table, to_table
+from manyhands.plan.options import OPTIONS
+from manyhands.plan.plan import Plan, from_table, to_table
 
 
 def parse(text: str) -> Plan:

@@ -10,11 +10,11 @@ from manyhands.errors import PlanError
 from manyhands.graph.fuse import fuse
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.machine import Core, Machine
-from manyhands.plan.layered import devices_of, splits_of
-from manyhands.plan.named import NamedSplit
+from manyhands.plan.layer_rules import NamedSplit
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.plan.split import Split, on
-from manyhands.plan.words import parse, read, write
+from manyhands.plan.resolve import devices_of, splits_of
+from manyhands.plan.sharding import Split, on
+from manyhands.plan.spec import parse, read, write
 from manyhands.train.plan_constraints import settle_early
 
 

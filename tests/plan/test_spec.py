@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from manyhands.errors import PlanError
-from manyhands.plan.plan import OPTIONS, Axis, Plan
-from manyhands.plan.words import parse, read, write
+from manyhands.plan.axis import Axis
+from manyhands.plan.options import OPTIONS
+from manyhands.plan.plan import Plan
+from manyhands.plan.spec import parse, read, write
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from manyhands.errors import PlanError
-from manyhands.plan.split import Split, on
+from manyhands.plan.sharding import Split, on
 
 
 def test_parts_lie_on_neighbours() -> None:

@@ -1,13 +1,14 @@
 """Pipeline: which stage each layer of a plan is in, which devices have it, and in which order they work on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from manyhands.errors import PlanError
+from manyhands.graph.graph import Layer
+from manyhands.plan.pipeline_schedule import Action, kept, orders, stages_per_device
 from manyhands.plan.plan import Plan
-from manyhands.plan.schedule import Action, kept, orders, stages_per_device
-from manyhands.plan.split import Split
+from manyhands.plan.sharding import Split
 
 MOST_TOLD = 4  # stages that an error names
 
@@ -67,3 +68,56 @@ def _positions(splits: Sequence[Split]) -> dict[int, int]:
         found = [each for each in found if each not in shared]
         found.insert(where, joined)
     return {device: number for number, devices in enumerate(found) for device in devices}
+
+
+Weigh = Callable[[Layer], float]  # what a layer's work counts when stages are balanced
+
+
+def balance(weights: Sequence[float], stages: int) -> list[int]:
+    """The stage of each layer: neighbours together, none empty, the heaviest stage as light as can be.
+
+    >>> balance([1, 1, 2, 2], 2)
+    [0, 0, 0, 1]
+    """
+    count = len(weights)
+    total = [0.0]
+    for weight in weights:
+        total.append(total[-1] + weight)
+    # best[k][n]: the heaviest stage when the first n layers are in k stages; cut[k][n]: where the last begins.
+    best = [[total[n] for n in range(count + 1)]]
+    cut = [[0] * (count + 1)]
+    for k in range(1, stages):
+        row, where = [float("inf")] * (count + 1), [0] * (count + 1)
+        for n in range(k + 1, count + 1):
+            for at in range(k, n):
+                heaviest = max(best[k - 1][at], total[n] - total[at])
+                if heaviest < row[n]:
+                    row[n], where[n] = heaviest, at
+        best.append(row)
+        cut.append(where)
+    numbers, end = [0] * count, count
+    for k in range(stages - 1, -1, -1):
+        begin = cut[k][end] if k else 0
+        for n in range(begin, end):
+            numbers[n] = k
+        end = begin
+    return numbers
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Neighbouring layers that one group of devices has."""
+
+    layers: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+def stages_of(chosen: Sequence[Split]) -> list[Stage]:
+    """The stages of a pipeline: runs of layers on the same devices."""
+    found: list[Stage] = []
+    for number, split in enumerate(chosen):
+        if found and found[-1].devices == split.devices:
+            found[-1] = Stage((*found[-1].layers, number), split.devices)
+        else:
+            found.append(Stage((number,), split.devices))
+    return found
