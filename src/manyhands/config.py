@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from manyhands.data import growth
+from manyhands.data.catalog import KNOWN
 from manyhands.data.dataset import DataOptions
-from manyhands.data.known import KNOWN
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
 from manyhands.optim.options import OptimOptions

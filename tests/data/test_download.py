@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.data import download, known
+from manyhands.data import catalog, download
 from manyhands.errors import DataError
 
 CONTENT = {"adult.data": bytes(range(256)) * 2000, "adult.test": b"test" * 1000}
@@ -64,9 +64,9 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adult, with the checksum of what this server has."""
-    first = known.Remote("adult.data", hashlib.sha256(CONTENT["adult.data"]).hexdigest())
-    entry = dataclasses.replace(known.KNOWN["adult"], files=(first, known.Remote("adult.test")))
-    monkeypatch.setitem(known.KNOWN, "adult", entry)
+    first = catalog.Remote("adult.data", hashlib.sha256(CONTENT["adult.data"]).hexdigest())
+    entry = dataclasses.replace(catalog.KNOWN["adult"], files=(first, catalog.Remote("adult.test")))
+    monkeypatch.setitem(catalog.KNOWN, "adult", entry)
 
 
 def names(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.engine.asynchronous.local_sgd import Local
 from manyhands.engine.asynchronous.stale_synchronous import Stale, row_size
 from manyhands.engine.loop import checkpoint, checkpoint_folder

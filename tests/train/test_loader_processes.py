@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from manyhands.config import Config, with_values
+from manyhands.data.dataloader_feed import to_tensor
 from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
-from manyhands.data.loader import to_tensor
 from manyhands.errors import RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
@@ -152,7 +152,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_real_measurement(images: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that sleeps over every sample is slow, two are about half as slow."""
     quick(monkeypatch)
-    monkeypatch.setattr("manyhands.data.loader.to_tensor", slowly())
+    monkeypatch.setattr("manyhands.data.dataloader_feed.to_tensor", slowly())
     plans = [parse(f"serial,feed=loader,kernels=torch,threads=1,workers={each},{FIXED}") for each in (1, 2)]
     one, two = measure_fed(AUTO, plans, images)
     assert [one.plan, two.plan] == plans

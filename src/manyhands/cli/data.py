@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from manyhands.cli import options, output
-from manyhands.data import download, info, known
+from manyhands.data import catalog, dataset, download
 from manyhands.data.load import load
 
 app = typer.Typer(help="Data sets: which are known, get one, look at one.", no_args_is_help=True)
@@ -16,7 +16,7 @@ app = typer.Typer(help="Data sets: which are known, get one, look at one.", no_a
 def listing(as_json: output.Json = False, quiet: output.Quiet = False) -> None:
     """The known sets, and whether they are here."""
     output.set_output(as_json, quiet)
-    rows = info.listing()
+    rows = catalog.listing()
     if output.wants_json():
         output.emit({"sets": rows})
         return
@@ -35,7 +35,7 @@ def get(
 ) -> None:
     """Download a known set, checked against its checksums; goes on where an earlier try broke off."""
     output.set_output(as_json, quiet)
-    known.by_name(name)
+    catalog.by_name(name)
     path = download.get(name, folder)
     if output.wants_json():
         output.emit({"name": name, "path": str(path)})
@@ -53,7 +53,7 @@ def about(
     """What a data set holds."""
     output.set_output(as_json, quiet)
     config = options.make_config(None, path, None, None, None, settings)
-    facts = info.info(load(path, config.data))
+    facts = dataset.info(load(path, config.data))
     if output.wants_json():
         output.emit(facts)
         return

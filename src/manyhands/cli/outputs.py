@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from manyhands.config import Config
-from manyhands.data.known import KNOWN, find
+from manyhands.data.catalog import KNOWN, find
 from manyhands.errors import InputError, StorageError
 from manyhands.files import check_output, identity
 from manyhands.runs import run_folder

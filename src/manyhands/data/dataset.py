@@ -56,3 +56,19 @@ class DataOptions:
     vocabulary: int = 20_000  # most tokens kept
     validation: float = 0.05  # share of the training set, where the source brings no validation part
     seed: int = 0  # of the validation split
+
+
+def info(dataset: Dataset) -> dict[str, Any]:
+    """A data set in numbers."""
+    schema = dataset.schema
+    return {
+        "name": schema.name,
+        "kind": schema.kind,
+        "train": len(dataset.train),
+        "val": len(dataset.validation),
+        "test": len(dataset.test),
+        "classes": len(schema.classes),
+        "shape": list(schema.shape),
+        "bytes": dataset.bytes,
+        "source": dataset.source,
+    }

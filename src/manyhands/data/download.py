@@ -7,8 +7,8 @@ import urllib.request
 from pathlib import Path
 
 from manyhands import files, progress
-from manyhands.data import known
-from manyhands.data.known import Known, Remote
+from manyhands.data import catalog
+from manyhands.data.catalog import Known, Remote
 from manyhands.errors import DataError
 
 PATIENCE = 30.0  # seconds without an answer
@@ -22,17 +22,17 @@ def get(name: str, folder: Path | None = None, address: str | None = None) -> Pa
     Each file grows under the name FILE.part and keeps it until all are there: half a set is never taken for
     a whole one.
     """
-    entry = known.by_name(name)
+    entry = catalog.by_name(name)
     if entry.reader is None:
         progress.say(f"{name} is made here when it is first used: there is nothing to download")
         return files.home() / "data"
-    if folder is None and (found := known.find(entry)):
+    if folder is None and (found := catalog.find(entry)):
         progress.say(f"{name} is in {found} already")
         return found
     address = address or entry.address
     if not address:
-        raise known.absent(entry)
-    folder = files.make_folder(folder or known.download_folder(name))
+        raise catalog.absent(entry)
+    folder = files.make_folder(folder or catalog.download_folder(name))
     with files.locked(folder / ".lock"):
         wanted = [each for each in entry.files if not _whole(folder / each.name, each)]
         for each in wanted:

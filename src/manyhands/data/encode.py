@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data import columns, tokens
-from manyhands.data.picture import decoded
-from manyhands.data.readers.table import read_csv
-from manyhands.data.readers.text import lines
+from manyhands.data import tabular, vocabulary
+from manyhands.data.image_file import decoded
+from manyhands.data.readers.csv_table import read_csv
+from manyhands.data.readers.tweeteval import lines
 from manyhands.data.schema import Kind, Schema
 from manyhands.data.source import reading
 from manyhands.errors import DataError, few
@@ -43,14 +43,14 @@ def _text(schema: Schema, path: Path) -> NDArray[Any]:
     found = lines(path)
     if not found:
         raise DataError(f"{path} has no lines: put a text on each")
-    return tokens.ids([tokens.tokens(text) for text in found], schema.vocabulary, schema.shape[0])
+    return vocabulary.ids([vocabulary.tokens(text) for text in found], schema.vocabulary, schema.shape[0])
 
 
 def _table(schema: Schema, path: Path) -> NDArray[Any]:
     table = read_csv(path)
     if lacking := [column.name for column in schema.columns if column.name not in table]:
         raise DataError(f"{path} lacks the columns {few(lacking)}: it has {few(table)}")
-    return columns.features(schema.columns, table, str(path))
+    return tabular.features(schema.columns, table, str(path))
 
 
 _ENCODERS: dict[Kind, Callable[[Schema, Path], NDArray[Any]]] = {

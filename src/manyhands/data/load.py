@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data import known
+from manyhands.data import catalog
+from manyhands.data.cache import Stored, stored
 from manyhands.data.dataset import DataOptions, Dataset, Split
-from manyhands.data.readers import adult, digits, idx, images, npz, synthetic, table, text
+from manyhands.data.readers import adult, csv_table, digits, idx, images, npz, synthetic, tweeteval
 from manyhands.data.source import Reader, Source
-from manyhands.data.store import Stored, stored
 from manyhands.errors import DataError, choices
 from manyhands.progress import say
 
-FORMATS: tuple[Reader, ...] = (idx, text, adult, npz, table, images)  # the first that matches a path reads it
+FORMATS: tuple[Reader, ...] = (idx, tweeteval, adult, npz, csv_table, images)  # the first that matches a path reads it
 
 
 def load(name: str, options: DataOptions = DataOptions()) -> Dataset:  # noqa: B008, frozen
@@ -49,15 +49,15 @@ def _source(name: str, options: DataOptions) -> Source:
         return synthetic.source(name)
     if name == "digits":
         return digits.source()
-    if entry := known.KNOWN.get(name):
-        folder = known.find(entry)
+    if entry := catalog.KNOWN.get(name):
+        folder = catalog.find(entry)
         if folder is None or entry.reader is None:
-            raise known.absent(entry)
+            raise catalog.absent(entry)
         return entry.reader.source(name, folder, options)
     path = Path(name).expanduser()
     if not path.exists():
         raise DataError(
-            f"'{name}' is neither a known data set nor a path: {choices(name, known.KNOWN)}, "
+            f"'{name}' is neither a known data set nor a path: {choices(name, catalog.KNOWN)}, "
             "the path of a zip, folder, csv or npz, or synthetic:3x64x64,10"
         )
     for reader in FORMATS:

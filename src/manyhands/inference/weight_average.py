@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import update_bn
 
 from manyhands.data.dataset import Dataset
-from manyhands.data.feed import Batches
 from manyhands.data.normalize import Normalize
+from manyhands.data.sampler import Batches
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.weight_averaging import NORM_BATCHES
 from manyhands.errors import InputError, ModelError

@@ -14,7 +14,7 @@ import torch
 from manyhands.comm.launch.supervisor import Flock
 from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
 from manyhands.config import Config
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.engine.asynchronous.coordinator import Conductor
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.loop.loop import total_steps

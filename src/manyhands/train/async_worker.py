@@ -60,8 +60,9 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     from torch import Tensor
 
     from manyhands.comm.connection import Head, dial
-    from manyhands.data.feed import Batches, DeviceFeed, HostFeed
+    from manyhands.data.feeds import DeviceFeed, HostFeed
     from manyhands.data.load import load
+    from manyhands.data.sampler import Batches
     from manyhands.engine.asynchronous.gossip import Gossip
     from manyhands.engine.asynchronous.parameter_server_client import Pushing
     from manyhands.engine.asynchronous.worker import Worker

@@ -12,10 +12,11 @@ from torch.nn import functional
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config
+from manyhands.data.dataloader_feed import LoaderFeed
 from manyhands.data.dataset import Dataset, Split
-from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed
-from manyhands.data.loader import LoaderFeed
+from manyhands.data.feeds import DeviceFeed, Feed, HostFeed
 from manyhands.data.normalize import Normalize
+from manyhands.data.sampler import Batches
 from manyhands.data.schema import Schema
 from manyhands.engine.loop.context import Step, Trainee
 from manyhands.engine.loop.cuda_graph import make_step

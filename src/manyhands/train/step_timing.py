@@ -15,7 +15,8 @@ import torch
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset, Split
-from manyhands.data.feed import Batch, Feed, Share
+from manyhands.data.feeds import Feed
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.loop.context import Step
 from manyhands.engine.loop.loop import slow_first_steps
 from manyhands.plan.plan import Plan

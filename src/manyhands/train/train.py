@@ -12,7 +12,7 @@ import torch
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset, Split
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.data.load import load
 from manyhands.engine.loop import checkpoint, checkpoint_folder, weight_averaging
 from manyhands.engine.loop.checkpoint_folder import Position

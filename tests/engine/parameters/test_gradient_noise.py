@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from engine import noise_cases
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Share
+from manyhands.data.sampler import Share
 from manyhands.engine.parameters.gradient_noise import Noise, moments, scale_of
 from numerics.cases import steps
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import DataOptions, Dataset
-from manyhands.data.feed import share_of
 from manyhands.data.load import load
+from manyhands.data.sampler import share_of
 from manyhands.errors import Diverged
 from manyhands.plan.spec import parse
 from manyhands.plan.stragglers import Fault

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from manyhands.data.dataset import DataOptions
-from manyhands.data.readers import table
+from manyhands.data.readers import csv_table
 from manyhands.data.source import TEST, TRAIN, Content, Source
 from manyhands.errors import DataError
 
@@ -39,7 +39,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def _read(name: str, path: Path, files: tuple[Path, ...], target: str) -> Content:
-    tables = [table.read_csv(file, () if len(files) == 1 else COLUMNS) for file in files]
+    tables = [csv_table.read_csv(file, () if len(files) == 1 else COLUMNS) for file in files]
     if any(TARGET not in each for each in tables):
         raise DataError(
             f"{path} has no column {TARGET}: get the set's own file, or give the CSV's path and data.target"
@@ -51,4 +51,4 @@ def _read(name: str, path: Path, files: tuple[Path, ...], target: str) -> Conten
         raise DataError(f"{path} has {total:,} rows: more than the {training:,} training rows are needed")
     rows[TARGET] = [field.rstrip(".") for field in rows[TARGET]]  # the full stop is in UCI's test file alone
     parts = np.repeat([TRAIN, TEST], [training, total - training])
-    return table.content(name, str(path), rows, target, parts)
+    return csv_table.content(name, str(path), rows, target, parts)

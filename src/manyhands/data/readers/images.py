@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from manyhands import progress
 from manyhands.data.dataset import DataOptions
-from manyhands.data.picture import SUFFIXES, decoded, header
-from manyhands.data.readers.layout import layout
+from manyhands.data.image_file import SUFFIXES, decoded, header
+from manyhands.data.readers.image_folders import layout
 from manyhands.data.schema import Schema
 from manyhands.data.source import Content, Source, arranged, reading, slices
 from manyhands.errors import DataError

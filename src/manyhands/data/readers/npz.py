@@ -9,10 +9,10 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from manyhands.data.columns import fitted_numbers, standard
 from manyhands.data.dataset import DataOptions
 from manyhands.data.schema import Schema
 from manyhands.data.source import TEST, TRAIN, VALIDATION, Content, Source, arranged, in_chunks, reading
+from manyhands.data.tabular import fitted_numbers, standard
 from manyhands.errors import DataError, few
 
 # What numpy's reader of headers, a part of Python's own parser, ends with where a header is none.

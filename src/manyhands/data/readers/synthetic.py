@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from manyhands.data.schema import Column, Schema
 from manyhands.data.source import Content, Source, slices
-from manyhands.data.tokens import SPECIAL
+from manyhands.data.vocabulary import SPECIAL
 from manyhands.errors import DataError
 
 PREFIX = "synthetic:"

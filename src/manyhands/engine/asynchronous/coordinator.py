@@ -20,7 +20,7 @@ from torch import Tensor
 
 from manyhands.comm.connection import Door, Gone, Head, Wire
 from manyhands.comm.ranks.stopped import is_stopped
-from manyhands.data.feed import Batch, Share
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.asynchronous.work_queue import Agenda, horizon
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.parameters.state_messages import buffers_of, mean_of, set_buffers, state_of, told_state

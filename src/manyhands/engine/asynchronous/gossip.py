@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.connection import Door, Gone, Head, Wire, dial
-from manyhands.data.feed import Share
+from manyhands.data.sampler import Share
 from manyhands.engine.asynchronous.work_queue import Item
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.parameters.state_messages import told_state

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from manyhands.comm.connection import Head, Wire
-from manyhands.data.feed import Share
+from manyhands.data.sampler import Share
 from manyhands.engine.asynchronous.work_queue import Item
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.parameters.gradient_buffer import Gradients

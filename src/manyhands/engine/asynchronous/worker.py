@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from manyhands.comm.connection import Head, Wire
-from manyhands.data.feed import Batches, DeviceFeed, HostFeed, Share, part_of, share_of
+from manyhands.data.feeds import DeviceFeed, HostFeed
+from manyhands.data.sampler import Batches, Share, part_of, share_of
 from manyhands.engine.asynchronous.work_queue import Item
 from manyhands.engine.loop.context import Step
 from manyhands.engine.seed import seed_of

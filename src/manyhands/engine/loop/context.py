@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Batch, Feed, Share
+from manyhands.data.feeds import Feed
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm
 from manyhands.engine.strategies.base import Exchange, Given
 

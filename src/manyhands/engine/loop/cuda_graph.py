@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Batch, Share
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.loop.context import Step, Trainee
 from manyhands.engine.loop.step import EagerStep, all_of, compiled_for, compiles_update
 from manyhands.plan.plan import Plan

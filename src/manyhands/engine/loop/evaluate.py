@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.engine.loop.context import Trainee
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.loop.context import Trainee
 
 REPEATS = 3

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.loop.context import Step, Trainee

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Batch, Share
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.loop.context import Trainee
 from manyhands.plan.plan import Plan
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.loop.context import Step
 from manyhands.engine.loop.step import EagerStep
 from manyhands.plan.stragglers import Fault

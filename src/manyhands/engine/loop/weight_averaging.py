@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-from manyhands.data.feed import Feed
+from manyhands.data.feeds import Feed
 from manyhands.engine.loop.context import Trainee
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.engine.strategies.base import local

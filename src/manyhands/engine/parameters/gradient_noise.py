@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Share
+from manyhands.data.sampler import Share
 
 DECAY = 0.98  # of the smoothing: about the last fifty measured steps count
 

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Batch, Share
+from manyhands.data.sampler import Batch, Share
 from manyhands.engine.loop.context import Trainee
 from manyhands.engine.pipeline.owt_boundary import Handover
 from manyhands.engine.pipeline.pausable_pass import Turn

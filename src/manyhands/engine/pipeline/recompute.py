@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.loop.context import Trainee
 from manyhands.engine.sharding.hybrid import Hybrid
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.modules.buffers import average
 from manyhands.engine.modules.split_layers import defer
 from manyhands.engine.modules.sync_batchnorm import over_ranks

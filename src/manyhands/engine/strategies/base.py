@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.parameters.gradient_noise import Noise
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.data.feed import Share, share_of
+from manyhands.data.sampler import Share, share_of
 from manyhands.errors import DataError
 
 TOLD = 1000  # batches that the leader tells at a time: samplers may be endless

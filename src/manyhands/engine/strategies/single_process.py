@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.data.feed import Batch
+from manyhands.data.sampler import Batch
 from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.engine.strategies.base import Given
 from manyhands.optim.optimizer import load_state

@@ -8,8 +8,8 @@ import torch
 
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset
-from manyhands.data.feed import Batches, share_of
 from manyhands.data.load import load
+from manyhands.data.sampler import Batches, share_of
 from manyhands.engine.loop.loop import total_steps
 from manyhands.errors import ConfigError, InputError, PlanError, choices
 from manyhands.machine import described

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyhands.config import Config
-from manyhands.data.feed import Batches, part_of
+from manyhands.data.sampler import Batches, part_of
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.errors import Diverged
 from manyhands.optim.schedule import factor

@@ -29,7 +29,8 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.comm.ranks.timeouts import named
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset
-from manyhands.data.feed import HostFeed, Share
+from manyhands.data.feeds import HostFeed
+from manyhands.data.sampler import Share
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.errors import ManyhandsError, ModelError
 from manyhands.files import home, write_json

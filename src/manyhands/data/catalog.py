@@ -3,9 +3,10 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from manyhands import files
-from manyhands.data.readers import adult, idx, images, text
+from manyhands.data.readers import adult, idx, images, tweeteval
 from manyhands.data.schema import Kind
 from manyhands.data.source import Reader
 from manyhands.errors import DataError, choices
@@ -79,7 +80,7 @@ _SETS = (
         "tweets",
         "text",
         "TweetEval: unrestricted, but for the terms of SemEval-2018 task 2 and Twitter",
-        text,
+        tweeteval,
         "https://raw.githubusercontent.com/cardiffnlp/tweeteval/4fbd22cd78421f05b1ecdb4fc5725bc7a7bd8f66/datasets/emoji/",
         (
             Remote("mapping.txt", "ac172bfbb0972d875a832224f48602472279be365454e3bce01084689100f4d3"),
@@ -138,3 +139,22 @@ def absent(known: Known) -> DataError:
     places = " or ".join(str(each) for each in folders(known.name))
     get = f"run `manyhands data get {known.name}`" if known.address else known.advice
     return DataError(f"the files of {known.name} are not here: put {names} into {places}, or {get}")
+
+
+def listing() -> list[dict[str, Any]]:
+    """The known sets, with whether they are here and where."""
+    rows = []
+    for entry in KNOWN.values():
+        folder = find(entry)
+        made = entry.reader is None
+        rows.append(
+            {
+                "name": entry.name,
+                "kind": entry.kind,
+                "present": made or folder is not None,
+                "where": "made here" if made else str(folder) if folder else None,
+                "download": bool(entry.address),
+                "licence": entry.licence,
+            }
+        )
+    return rows

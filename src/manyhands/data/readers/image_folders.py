@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data.picture import SUFFIXES
+from manyhands.data.image_file import SUFFIXES
 from manyhands.data.source import TEST, TRAIN, VALIDATION
 from manyhands.errors import DataError
 

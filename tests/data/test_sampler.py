@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from manyhands.data.dataloader_feed import LoaderFeed
 from manyhands.data.dataset import DataOptions, Dataset
-from manyhands.data.feed import Batches, DeviceFeed, Feed, HostFeed, ahead, order, part_of
+from manyhands.data.feeds import DeviceFeed, Feed, HostFeed, ahead
 from manyhands.data.load import load
-from manyhands.data.loader import LoaderFeed
 from manyhands.data.normalize import Normalize
+from manyhands.data.sampler import Batches, order, part_of
 from manyhands.errors import ConfigError
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from manyhands.data.dataset import Split
-from manyhands.data.feed import Batch, Batches, Share
+from manyhands.data.sampler import Batch, Batches, Share
 from manyhands.data.schema import Schema
 from manyhands.files import TemporaryFolder
 

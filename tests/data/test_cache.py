@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manyhands.data.cache import key, opened, stored
 from manyhands.data.load import load
 from manyhands.data.schema import Schema
 from manyhands.data.source import Content, Source
-from manyhands.data.store import key, opened, stored
 from manyhands.errors import DataError, StorageError
 
 ROWS = np.random.default_rng(0).integers(256, size=(50, 4, 3, 2), dtype=np.uint8)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from manyhands.data import tokens
+from manyhands.data import vocabulary
 from manyhands.data.dataset import DataOptions
 from manyhands.data.schema import Schema
 from manyhands.data.source import TEST, TRAIN, VALIDATION, Content, Source, arranged, in_chunks, reading
@@ -49,7 +49,7 @@ def _read(name: str, path: Path, present: list[str], options: DataOptions) -> Co
         found, numbers = lines(_file(path, f"{part}_text")), lines(_file(path, f"{part}_labels"))
         if len(found) != len(numbers):
             raise DataError(f"{path} has {len(found):,} {part} texts and {len(numbers):,} labels: replace one file")
-        texts += [tokens.tokens(text) for text in found]
+        texts += [vocabulary.tokens(text) for text in found]
         labels += [_number(_file(path, f"{part}_labels"), row, number) for row, number in enumerate(numbers, 1)]
         parts += [PARTS[part]] * len(found)
     if not texts:
@@ -62,10 +62,10 @@ def _read(name: str, path: Path, present: list[str], options: DataOptions) -> Co
     order, counts = arranged(name, numbered, np.array(parts))
     ordered = [texts[row] for row in order]
     training = ordered[: counts[0]]
-    known = tokens.vocabulary(training, options.vocabulary)
-    length = options.length or tokens.usual_length(training)
+    known = vocabulary.vocabulary(training, options.vocabulary)
+    length = options.length or vocabulary.usual_length(training)
     schema = Schema(name, "text", (length,), classes, vocabulary=known)
-    return Content(schema, numbered[order], counts, in_chunks(tokens.ids(ordered, known, length)))
+    return Content(schema, numbered[order], counts, in_chunks(vocabulary.ids(ordered, known, length)))
 
 
 def _number(path: Path, row: int, field: str) -> int:

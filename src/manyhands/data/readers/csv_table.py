@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data import columns
+from manyhands.data import tabular
 from manyhands.data.dataset import DataOptions
 from manyhands.data.schema import Schema
 from manyhands.data.source import TRAIN, Content, Source, arranged, reading, slices
@@ -61,7 +61,7 @@ def read_csv(path: Path, header: tuple[str, ...] = ()) -> Table:
         if len(row) != len(names):
             raise DataError(f"{path} has {len(row)} fields in row {number} and {len(names)} columns: repair the row")
     return {
-        name: [columns.cleaned(field) for field in fields]
+        name: [tabular.cleaned(field) for field in fields]
         for name, fields in zip(names, zip(*body, strict=True), strict=True)
     }
 
@@ -80,12 +80,12 @@ def content(name: str, where: str, table: Table, target: str, parts: NDArray[np.
     labels = np.array([number[value] for value in values])
     order, counts = arranged(name, labels, parts)
     ordered = {key: [fields[row] for row in order] for key, fields in table.items() if key != target}
-    fitted = tuple(columns.fitted(key, fields, counts[0]) for key, fields in ordered.items())
+    fitted = tuple(tabular.fitted(key, fields, counts[0]) for key, fields in ordered.items())
     width = sum(column.width for column in fitted)
 
     def chunks() -> Iterator[NDArray[np.float32]]:
         for each in slices(len(order), 4 * width):
-            yield columns.features(fitted, {key: fields[each] for key, fields in ordered.items()}, where)
+            yield tabular.features(fitted, {key: fields[each] for key, fields in ordered.items()}, where)
 
     schema = Schema(name, "table", (width,), classes, columns=fitted, target=target)
     return Content(schema, labels[order], counts, chunks)
@@ -93,7 +93,7 @@ def content(name: str, where: str, table: Table, target: str, parts: NDArray[np.
 
 def _same_names(values: list[str]) -> list[str]:
     """Numbers that are equal are one class, by the shortest of their names: 1 and 1.0."""
-    if columns.numbers(values) is None:
+    if tabular.numbers(values) is None:
         return values
     names: dict[float, str] = {}
     for value in sorted(set(values), key=lambda each: (len(each), each)):
@@ -114,4 +114,4 @@ def _classes(where: str, target: str, values: list[str]) -> tuple[str, ...]:
             f"column '{target}' of {where} has the class '{value}' in one row only: two rows of each class are needed; "
             "add one, or remove it"
         )
-    return tuple(sorted(found, key=float) if columns.numbers(found) is not None else found)
+    return tuple(sorted(found, key=float) if tabular.numbers(found) is not None else found)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyhands.data import tokens
+from manyhands.data import vocabulary
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from manyhands.data import tokens
     ],
 )
 def test_tokens(text: str, expected: list[str]) -> None:
-    assert tokens.tokens(text) == expected
+    assert vocabulary.tokens(text) == expected
 
 
 def test_the_vocabulary_is_by_count_then_alphabet() -> None:
-    assert tokens.vocabulary([["b", "c"], ["a", "c"]], 5) == ("<pad>", "<unknown>", "c", "a", "b")
-    assert tokens.vocabulary([["b", "c"], ["a", "c"]], 3) == ("<pad>", "<unknown>", "c")
+    assert vocabulary.vocabulary([["b", "c"], ["a", "c"]], 5) == ("<pad>", "<unknown>", "c", "a", "b")
+    assert vocabulary.vocabulary([["b", "c"], ["a", "c"]], 3) == ("<pad>", "<unknown>", "c")
 
 
 @pytest.mark.parametrize(("words", "length"), [(1, 8), (8, 8), (9, 16), (500, 128)])
 def test_the_usual_length(words: int, length: int) -> None:
-    assert tokens.usual_length([["a"] * words] * 10) == length
+    assert vocabulary.usual_length([["a"] * words] * 10) == length

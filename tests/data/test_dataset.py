@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from data import make
-from manyhands.data.info import info, listing
+from manyhands.data.catalog import listing
+from manyhands.data.dataset import info
 from manyhands.data.load import load
 
 
