@@ -40,9 +40,10 @@ from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.loop.loop import total_steps
 from manyhands.machine.process import settle
 from manyhands.models import zoo
-from manyhands.optim.optimizer import OptimOptions, build, set_lr
-from manyhands.optim.scaling import base_rate
-from manyhands.optim.schedule import factor
+from manyhands.optim.factory import build, set_lr
+from manyhands.optim.lr_scaling import base_rate
+from manyhands.optim.lr_schedule import factor
+from manyhands.optim.options import OptimOptions
 from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from manyhands.data import growth
 from manyhands.data.catalog import KNOWN
 from manyhands.data.dataset import DataOptions
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
+from manyhands.optim import batch_schedule
 from manyhands.optim.options import OptimOptions
 from manyhands.plan import stragglers
 
@@ -177,12 +177,12 @@ class Config:
             )
         if not 0 <= self.data.validation < 1:
             raise ConfigError(f"data.validation={self.data.validation}: it must be from 0 to below 1")
-        growth.parse(self.train.grow)
+        batch_schedule.parse(self.train.grow)
 
     @property
     def batch_sizes(self) -> list[int]:
         """Of every epoch; one, where all have the same."""
-        return growth.sizes(self.train.batch_size, growth.parse(self.train.grow), self.train.epochs)
+        return batch_schedule.sizes(self.train.batch_size, batch_schedule.parse(self.train.grow), self.train.epochs)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,7 +13,7 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.data.sampler import Batch
 from manyhands.engine.loop.cuda_graph import CapturedStep
-from manyhands.optim.optimizer import can_capture, set_lr
+from manyhands.optim.factory import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS
 from manyhands.plan.spec import parse
 from manyhands.train.job import assemble

@@ -15,7 +15,7 @@ from manyhands.engine.asynchronous.stale_synchronous import Stale, row_size
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.parameters.flat_parameters import Flat
-from manyhands.optim import optimizer as optim
+from manyhands.optim import factory as optim
 from manyhands.plan.consistency import averages, elastic_rate
 from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, make_feed

@@ -2,8 +2,8 @@
 
 import pytest
 
+from manyhands.optim.lr_scaling import scaled
 from manyhands.optim.options import OptimOptions
-from manyhands.runs.tune.rule import scaled
 from manyhands.tune.steps_vs_batch import Law, fit, regime
 from manyhands.tune.throughput_knee import knee
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from manyhands.optim.trust import Group, Slot, Trusting, rates_of, ratio, squares_of
+from manyhands.optim.layerwise import Group, Slot, Trusting, rates_of, ratio, squares_of
 
 
 class LAMB(Trusting):
@@ -49,11 +49,11 @@ class LAMB(Trusting):
         return found
 
     def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> Tensor:
-        from manyhands.optim import passes  # numba comes in here
+        from manyhands.optim import cpu_kernels  # numba comes in here
 
         rate, decay, numbers = float(how["lr"]), how["weight_decay"], _numbers(how, slots)
         given = [(*own, on * decay, rate, on) for own, on in zip(numbers, trusted, strict=True)]
-        return passes.each(passes.lamb_whole, [slot[:4] for slot in slots], given)
+        return cpu_kernels.each(cpu_kernels.lamb_whole, [slot[:4] for slot in slots], given)
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         decay = how["weight_decay"]
@@ -67,20 +67,20 @@ class LAMB(Trusting):
     def _go(self, how: Group, slots: Sequence[Slot], ratios: Tensor | None, updates: list[Tensor]) -> None:
         weights, rate = [slot[0] for slot in slots], how["lr"]
         if how["by"] == "blocks":
-            from manyhands.optim import blocks
+            from manyhands.optim import triton_kernels
 
             if ratios is None:
                 _learn_in_blocks(how, slots, 0.0)
-            blocks.lamb([slot[:2] for slot in slots], rates_of(rate, ratios, weights))
+            triton_kernels.lamb([slot[:2] for slot in slots], rates_of(rate, ratios, weights))
             increment_version(weights)
             return
         if how["by"] == "passes":
-            from manyhands.optim import passes
+            from manyhands.optim import cpu_kernels
 
             if ratios is None:
                 _learn(how, slots, 0.0)
             rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()
-            passes.over(passes.lamb, [slot[:2] for slot in slots], [(each,) for each in rates])
+            cpu_kernels.over(cpu_kernels.lamb, [slot[:2] for slot in slots], [(each,) for each in rates])
             increment_version(weights)
             return
         updates = _updates(how, slots, 0.0) if ratios is None else updates
@@ -90,21 +90,21 @@ class LAMB(Trusting):
 
 def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
     """Let m and v learn, and gradients become r + λ w; the squares of w and of that."""
-    from manyhands.optim import passes
+    from manyhands.optim import cpu_kernels
 
     numbers = [(*each, decay) for each in _numbers(how, slots)]
-    return passes.over(passes.moments, [slot[:4] for slot in slots], numbers)
+    return cpu_kernels.over(cpu_kernels.moments, [slot[:4] for slot in slots], numbers)
 
 
 def _learn_in_blocks(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
-    from manyhands.optim import blocks
+    from manyhands.optim import triton_kernels
 
     beta1, beta2 = how["betas"]
     torch._foreach_add_([slot[-1] for slot in slots], 1)
     count = torch.stack([slot[-1] for slot in slots]).double()
     root = (1 - beta2**count).sqrt()
     numbers = torch.stack([root / (1 - beta1**count), root * how["eps"]], 1).float()
-    return blocks.moments([slot[:4] for slot in slots], numbers, how["betas"], decay)
+    return triton_kernels.moments([slot[:4] for slot in slots], numbers, how["betas"], decay)
 
 
 def _numbers(how: Group, slots: Sequence[Slot]) -> list[tuple[float, ...]]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from manyhands.optim.trust import Group, Slot, Trusting, rates_of, ratio, squares_of
+from manyhands.optim.layerwise import Group, Slot, Trusting, rates_of, ratio, squares_of
 
 COEFFICIENT = 0.001
 
@@ -42,7 +42,7 @@ class LARS(Trusting):
         return (self._kept(parameter, "momentum_buffer"),)
 
     def _pass(self, how: Group, slots: Sequence[Slot], trusted: Sequence[bool]) -> Tensor:
-        from manyhands.optim import passes  # numba comes in here
+        from manyhands.optim import cpu_kernels  # numba comes in here
 
         rate, decay = how["trust"] * float(how["lr"]), how["weight_decay"]
         known = [self._known(slot[0]) for slot in slots]
@@ -50,7 +50,7 @@ class LARS(Trusting):
             (how["momentum"], rate, on * decay, on, squares is not None, squares or 0.0)
             for on, squares in zip(trusted, known, strict=True)
         ]
-        return passes.each(passes.lars_whole, slots, numbers)
+        return cpu_kernels.each(cpu_kernels.lars_whole, slots, numbers)
 
     def _note(self, slots: Sequence[Slot], told: Tensor) -> None:
         if self.alone:
@@ -66,14 +66,14 @@ class LARS(Trusting):
 
     def _measured(self, how: Group, slots: Sequence[Slot]) -> tuple[Tensor, list[Tensor]]:
         if how["by"] == "blocks" and slots:
-            from manyhands.optim import blocks
+            from manyhands.optim import triton_kernels
 
-            return blocks.squares([slot[:2] for slot in slots]), []
+            return triton_kernels.squares([slot[:2] for slot in slots]), []
         if how["by"] == "passes":
-            from manyhands.optim import passes
+            from manyhands.optim import cpu_kernels
 
             known = [self._known(slot[0]) for slot in slots]
-            found = passes.over(passes.squares, slots, [(squares is not None,) for squares in known])
+            found = cpu_kernels.over(cpu_kernels.squares, slots, [(squares is not None,) for squares in known])
             for row, squares in enumerate(known):
                 if squares is not None:
                     found[row, 0] = squares
@@ -88,16 +88,16 @@ class LARS(Trusting):
         rate, decay = how["trust"] * how["lr"], 0.0 if ratios is None else how["weight_decay"]
         weights, gradients, speeds = map(list, zip(*slots, strict=True))
         if how["by"] == "blocks":
-            from manyhands.optim import blocks
+            from manyhands.optim import triton_kernels
 
-            blocks.lars(slots, rates_of(rate, ratios, weights), how["momentum"], decay)
+            triton_kernels.lars(slots, rates_of(rate, ratios, weights), how["momentum"], decay)
             increment_version(weights)
             return
         if how["by"] == "passes":
-            from manyhands.optim import passes
+            from manyhands.optim import cpu_kernels
 
             rates = [float(rate)] * len(slots) if ratios is None else (ratios * float(rate)).tolist()
-            told = passes.over(passes.lars, slots, [(how["momentum"], each, decay) for each in rates])
+            told = cpu_kernels.over(cpu_kernels.lars, slots, [(how["momentum"], each, decay) for each in rates])
             increment_version(weights)
             self._note(slots, told)
             return

@@ -21,7 +21,7 @@ from manyhands.engine.loop.loop import total_steps
 from manyhands.engine.strategies.single_process import Alone
 from manyhands.errors import PlanError
 from manyhands.machine.machine import Machine
-from manyhands.optim.schedule import factor
+from manyhands.optim.lr_schedule import factor
 from manyhands.plan.plan import Plan
 from manyhands.progress import say
 from manyhands.runs import run_folder

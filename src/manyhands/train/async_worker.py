@@ -34,7 +34,7 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
 
     from manyhands.comm.connection import Door
     from manyhands.engine.asynchronous.parameter_server import Server
-    from manyhands.optim import optimizer as optim
+    from manyhands.optim import factory as optim
 
     # The rate comes with every push.
     make = partial(optim.build, options=config.optim, lr=1.0, best=True, device="cpu")

@@ -30,7 +30,7 @@ from manyhands.files import home, write_json
 from manyhands.machine.affinity import unused
 from manyhands.machine.machine import Machine
 from manyhands.models.zoo import learns_in_turns
-from manyhands.optim.optimizer import can_capture
+from manyhands.optim.factory import can_capture
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
 from manyhands.train.checks.source_hash import source_hash

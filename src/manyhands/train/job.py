@@ -34,9 +34,9 @@ from manyhands.graph.fuse import fuse
 from manyhands.graph.idle import idle_parameters
 from manyhands.graph.trace import trace
 from manyhands.models import zoo
-from manyhands.optim import optimizer as optim
+from manyhands.optim import factory as optim
+from manyhands.optim.lr_scaling import base_rate
 from manyhands.optim.options import TRUSTING
-from manyhands.optim.scaling import base_rate
 from manyhands.plan.plan import Plan
 from manyhands.plan.resolve import devices_of, splits_of
 from manyhands.plan.stages import pipeline_of

@@ -12,11 +12,11 @@ from manyhands import config as runs
 from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
+from manyhands.optim.lr_scaling import scaled, scaling
 from manyhands.optim.options import OptimOptions
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
 from manyhands.progress import bar
-from manyhands.runs.tune.rule import scaled, scaling
 from manyhands.tune import critical_batch
 from manyhands.tune.batch_size import LEAST_STEPS
 from manyhands.tune.child_process import settled

@@ -15,9 +15,9 @@ from typing import Any
 from manyhands import config as runs
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError, MissingPackage, RunError
+from manyhands.optim.lr_scaling import scaled
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar, say
-from manyhands.runs.tune.rule import scaled
 from manyhands.tune import critical_batch as kept
 from manyhands.tune.child_process import ask, settled
 from manyhands.tune.critical_batch import critical_batch

@@ -7,7 +7,7 @@ import torch
 
 from manyhands.engine.seed import RANK_SEEDS
 from manyhands.machine.detect import detect
-from manyhands.optim.optimizer import set_lr
+from manyhands.optim.factory import set_lr
 from manyhands.train.autotune import bind_together
 from manyhands.train.job import assemble
 from manyhands.train.step_timing import passes

@@ -19,8 +19,8 @@ from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.loop.loop import total_steps
 from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.engine.seed import RANK_SEEDS
-from manyhands.optim.optimizer import set_lr
-from manyhands.optim.schedule import factor
+from manyhands.optim.factory import set_lr
+from manyhands.optim.lr_schedule import factor
 from manyhands.train.job import Job, assemble
 from manyhands.train.plan_constraints import has_two_gradients
 from manyhands.train.step_timing import passes

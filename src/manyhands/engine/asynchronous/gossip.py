@@ -20,7 +20,7 @@ from manyhands.engine.asynchronous.work_queue import Item
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.parameters.state_messages import told_state
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import set_lr
+from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import partners
 
 

@@ -22,7 +22,7 @@ from manyhands.engine.modules.sync_batchnorm import own_norms, with_own_norms
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.strategies.ddp import Make
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import load_state
+from manyhands.optim.factory import load_state
 from manyhands.plan.consistency import averages, elastic_rate
 
 

@@ -19,7 +19,7 @@ from manyhands.comm.backends.reduction import reduce_rows
 from manyhands.comm.connection import Head, Wire
 from manyhands.engine.parameters.state_messages import one_state, state_of, told_state
 from manyhands.errors import RankError
-from manyhands.optim.optimizer import load_state, set_lr
+from manyhands.optim.factory import load_state, set_lr
 from manyhands.plan.consistency import late_factor, ready
 
 PATIENCE = 10.0  # seconds for what is on its way; of a worker that was killed some may never come

@@ -22,7 +22,7 @@ from manyhands.engine.modules.sync_batchnorm import own_norms, with_own_norms
 from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.strategies.ddp import Make
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import set_lr
+from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import ready
 
 

@@ -21,9 +21,9 @@ from manyhands.engine.loop.timers import Clock
 from manyhands.engine.loop.weight_averaging import Average
 from manyhands.engine.strategies.base import local
 from manyhands.errors import Diverged
-from manyhands.optim.optimizer import set_lr
+from manyhands.optim.factory import set_lr
+from manyhands.optim.lr_schedule import factor
 from manyhands.optim.options import OptimOptions
-from manyhands.optim.schedule import factor
 from manyhands.progress import Bar, say
 
 STEADY_AFTER = 10  # steps left out of the steady state; a quarter of all steps when there are few

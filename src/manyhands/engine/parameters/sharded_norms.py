@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.optim.trust import Trusting
+from manyhands.optim.layerwise import Trusting
 
 
 class Of(NamedTuple):

@@ -17,7 +17,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.buffers import average, own_buffers, take_first
 from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import lay_out
+from manyhands.optim.factory import lay_out
 
 if TYPE_CHECKING:
     from torch.distributed.optim import ZeroRedundancyOptimizer

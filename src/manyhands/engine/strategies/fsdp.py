@@ -18,7 +18,7 @@ from manyhands.engine.modules.buffers import average, own_buffers
 from manyhands.engine.parameters.sharded_norms import Of, use_norms
 from manyhands.engine.strategies.ddp import Make
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import load_state
+from manyhands.optim.factory import load_state
 
 
 class Sharded(Alone):

@@ -28,7 +28,7 @@ from manyhands.engine.parameters.flat_parameters import Flat
 from manyhands.engine.parameters.gradient_buffer import Gradients
 from manyhands.engine.parameters.sharded_norms import Of, use_norms
 from manyhands.engine.strategies.single_process import Alone
-from manyhands.optim.optimizer import load_state
+from manyhands.optim.factory import load_state
 from manyhands.plan.tensor_layout import parts
 
 

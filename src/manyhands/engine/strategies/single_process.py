@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from manyhands.data.sampler import Batch
 from manyhands.engine.parameters.gradient_noise import Noise
 from manyhands.engine.strategies.base import Given
-from manyhands.optim.optimizer import load_state
+from manyhands.optim.factory import load_state
 
 
 class Alone:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.optim import optimizer as optim
+from manyhands.optim import factory as optim
 from manyhands.plan.consistency import elastic_rate
 from manyhands.simulate.cluster.trainer import Learner
 from manyhands.simulate.worker_processes import Act, Average, Crew, Meet, Step

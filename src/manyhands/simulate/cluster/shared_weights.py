@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from manyhands.optim.optimizer import set_lr
+from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import late_factor
 from manyhands.simulate.cluster.trainer import Gradients, Learner
 from manyhands.simulate.worker_processes import Act, Crew, Gradient, Push, Update

@@ -17,7 +17,7 @@ from manyhands.config import Config
 from manyhands.data.sampler import Batches, part_of
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.errors import Diverged
-from manyhands.optim.schedule import factor
+from manyhands.optim.lr_schedule import factor
 from manyhands.simulate.worker_processes import Act, Crew
 from manyhands.train.job import Job
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from manyhands.errors import ConfigError
 from manyhands.optim.lamb import LAMB
 from manyhands.optim.lars import LARS
+from manyhands.optim.layerwise import Trusting
 from manyhands.optim.options import OPTIMIZERS, TRUSTING, WITH_MOMENTUM
 from manyhands.optim.options import OptimOptions as OptimOptions
-from manyhands.optim.trust import Trusting
 
 NAMES = OPTIMIZERS
 
@@ -27,7 +27,7 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {
     "lamb": LAMB,
 }
 
-# Where torch has a fused kernel, and where we have (optim.passes, optim.blocks). Adagrad's for CUDA is younger than the
+# Where torch has a fused kernel, and where we have (optim.cpu_kernels, optim.triton_kernels). Adagrad's for CUDA is younger than the
 # oldest torch we support.
 _FUSED: dict[str, tuple[str, ...]] = {
     "sgd": ("cpu", "cuda"),

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.errors import ConfigError
-from manyhands.optim import optimizer as optimizers
-from manyhands.optim.optimizer import NAMES, OptimOptions, build, can_capture, load_state, set_lr
-from manyhands.optim.options import TRUSTING
+from manyhands.optim import factory as optimizers
+from manyhands.optim.factory import NAMES, build, can_capture, load_state, set_lr
+from manyhands.optim.options import TRUSTING, OptimOptions
 
 CAPTURABLE = [name for name in NAMES if can_capture(name)]
 

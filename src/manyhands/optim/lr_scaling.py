@@ -6,6 +6,7 @@ sqrt     lr · √(B / base)     Krizhevsky 2014: the noise of a step stays the 
 """
 
 import math
+from dataclasses import replace
 
 from manyhands.optim.options import OptimOptions
 
@@ -23,3 +24,18 @@ def base_rate(options: OptimOptions, usual: float, batch: int) -> float:
             return rate * math.sqrt(times)
         case _:
             return rate
+
+
+LINEAR = ("sgd", "momentum", "nesterov")  # of the others the step is normalized, and grows with the square root
+
+
+def scaling(options: OptimOptions) -> str:
+    """What is asked for, or the rule."""
+    if options.scaling != "none":
+        return options.scaling
+    return "linear" if options.name in LINEAR else "sqrt"
+
+
+def scaled(rate: float, options: OptimOptions, size: int) -> float:
+    """The rate for a batch of `size` where `rate` is that for the options' base."""
+    return base_rate(replace(options, lr=rate, scaling=scaling(options)), rate, size)

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from manyhands.errors import ConfigError
-from manyhands.optim import schedule
-from manyhands.optim.optimizer import OptimOptions
-from manyhands.optim.schedule import factor
+from manyhands.optim import lr_schedule
+from manyhands.optim.lr_schedule import factor
+from manyhands.optim.options import OptimOptions
 
 
 def curve(total: int, **options: object) -> list[float]:
@@ -46,7 +46,7 @@ def test_one_cycle_peaks_after_the_warm_up() -> None:
     assert all(rise < 0 for rise in rises[30:])
 
 
-@pytest.mark.parametrize("name", schedule.NAMES)
+@pytest.mark.parametrize("name", lr_schedule.NAMES)
 @pytest.mark.parametrize(("warmup", "steps"), [(0.1, 20), (20, 20), (0.5, 100)])
 def test_warm_up_rises_from_near_nothing(name: str, warmup: float, steps: int) -> None:
     values = curve(200, schedule=name, warmup=warmup, step_every=1.0)
@@ -55,19 +55,19 @@ def test_warm_up_rises_from_near_nothing(name: str, warmup: float, steps: int) -
     assert all(before < after for before, after in pairwise(values[: steps + 1]))
 
 
-@pytest.mark.parametrize("name", schedule.NAMES)
+@pytest.mark.parametrize("name", lr_schedule.NAMES)
 @pytest.mark.parametrize("total", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("warmup", [0.0, 0.3, 0.999, 1.0, 1000.0])
 def test_always_a_share_of_the_base_rate(name: str, total: int, warmup: float) -> None:
     assert all(0 < value <= 1 for value in curve(total, schedule=name, warmup=warmup))
 
 
-@pytest.mark.parametrize("name", schedule.NAMES)
+@pytest.mark.parametrize("name", lr_schedule.NAMES)
 def test_one_step_in_all_is_at_the_full_rate(name: str) -> None:
     assert curve(1, schedule=name) == [1.0]
 
 
-@pytest.mark.parametrize("name", schedule.NAMES)
+@pytest.mark.parametrize("name", lr_schedule.NAMES)
 def test_a_step_beyond_the_end_keeps_the_last_value(name: str) -> None:
     options = OptimOptions(schedule=name)
     assert factor(options, 12, 10) == factor(options, 9, 10)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyhands.data.growth import parse, sizes
 from manyhands.errors import ConfigError
+from manyhands.optim.batch_schedule import parse, sizes
 
 
 @pytest.mark.parametrize(

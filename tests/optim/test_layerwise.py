@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from manyhands.optim import passes, trust
+from manyhands.optim import cpu_kernels, layerwise
 from manyhands.optim.lamb import LAMB
 from manyhands.optim.lars import LARS
-from manyhands.optim.trust import Trusting
+from manyhands.optim.layerwise import Trusting
 
 Array = NDArray[np.float64]
 Reference = Callable[..., list[Array]]
@@ -99,7 +99,7 @@ def test_threads(
     monkeypatch: pytest.MonkeyPatch, kind: type[Trusting], reference: Reference, lr: float, threads: int, shared: int
 ) -> None:
     """Large layers are shared by all, small ones dealt out."""
-    monkeypatch.setattr(trust, "SHARED", shared)
+    monkeypatch.setattr(layerwise, "SHARED", shared)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     test_equals_the_papers_equations(kind, reference, lr, True, 0.05)
 
@@ -108,7 +108,7 @@ def test_threads(
 def test_more_elements_than_a_page(kind: type[Trusting]) -> None:
     """The compiled passes against torch's operations, over rows of several blocks and a rest."""
     generator = torch.Generator().manual_seed(0)
-    start, *gradients = (torch.randn(3, passes.PAGE + 5, generator=generator) for _ in range(4))
+    start, *gradients = (torch.randn(3, cpu_kernels.PAGE + 5, generator=generator) for _ in range(4))
     ends = []
     for fused in (False, True):
         parameter = nn.Parameter(start.clone())
@@ -135,7 +135,7 @@ def test_blocks_on_a_gpu(
         place = torch.empty(w.size + offset, device="cuda")[offset:].view(w.shape)
         parameters.append(nn.Parameter(place.copy_(torch.tensor(w))))
     optimizer: Any = kind(parameters, lr=lr, weight_decay=decay, fused=True)  # type: ignore[call-arg]
-    assert trust.walkers(parameters) == "blocks"
+    assert layerwise.walkers(parameters) == "blocks"
     stepped(parameters, optimizer, steps)
     wanted = reference(weights, steps, lr, decay)
     for parameter, w in zip(parameters, wanted, strict=True):
@@ -151,12 +151,12 @@ def test_threads_of_torch_or_our_own(
 ) -> None:
     """Several layers in fp32, shared by all threads or dealt out, against torch's operations."""
     generator = torch.Generator().manual_seed(0)
-    shapes = [(7, passes.PAGE), (3, 5), (40,), (1, 2)]
+    shapes = [(7, cpu_kernels.PAGE), (3, 5), (40,), (1, 2)]
     start, *gradients = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(4))
-    monkeypatch.setattr(trust, "SHARED", shared)
+    monkeypatch.setattr(layerwise, "SHARED", shared)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     if own:
-        monkeypatch.setattr(passes, "_parallel", lambda: passes._beside)
+        monkeypatch.setattr(cpu_kernels, "_parallel", lambda: cpu_kernels._beside)
     ends = []
     for fused in (False, True):
         parameters = [nn.Parameter(each.clone()) for each in start]
@@ -245,15 +245,15 @@ def test_a_loaded_state_may_lie_otherwise(kind: type[Trusting]) -> None:
     torch.testing.assert_close(turned[0], plain[0], rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("shared", [trust.SHARED, 1])
+@pytest.mark.parametrize("shared", [layerwise.SHARED, 1])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_known_of_weights_that_nobody_else_writes_is_the_same_to_the_bit(
     monkeypatch: pytest.MonkeyPatch, threads: int, shared: int
 ) -> None:
     """And what autograd sees changed is not known."""
-    monkeypatch.setattr(trust, "SHARED", shared)
+    monkeypatch.setattr(layerwise, "SHARED", shared)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    sizes = [(1, 1), (3, 7), (2, passes.PAGE), (5, passes.PAGE + 3), (64, 2 * passes.PAGE + 1)]
+    sizes = [(1, 1), (3, 7), (2, cpu_kernels.PAGE), (5, cpu_kernels.PAGE + 3), (64, 2 * cpu_kernels.PAGE + 1)]
     ends = []
     for alone in (False, True):
         generator = torch.Generator().manual_seed(0)

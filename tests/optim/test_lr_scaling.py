@@ -3,8 +3,8 @@
 import pytest
 
 from manyhands.errors import ConfigError
+from manyhands.optim.lr_scaling import LARS_LR, base_rate
 from manyhands.optim.options import OptimOptions
-from manyhands.optim.scaling import LARS_LR, base_rate
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyhands.files import home
-from manyhands.optim.trust import ratio
+from manyhands.optim.layerwise import ratio
 
 Array = NDArray[Any]
 Kernel = Callable[..., None]

@@ -1,1 +1,0 @@
-"""Tuning: batch size, learning rate and loader processes, found by measuring."""
