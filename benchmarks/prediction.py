@@ -19,7 +19,7 @@ from typing import Any
 
 from manyhands.config import Config, with_values
 from manyhands.files import write_json
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.measure.layer_profiler import profiles

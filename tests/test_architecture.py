@@ -94,7 +94,7 @@ def test_torch_free(module: str) -> None:
         f"top = importlib.import_module({module!r})\n"
         f"if {module!r} != 'manyhands' and hasattr(top, '__path__'):\n"
         "    for each in pkgutil.walk_packages(top.__path__, top.__name__ + '.'):\n"
-        "        if each.name not in ('manyhands.graph.idle', 'manyhands.graph.trace', 'manyhands.graph.watch',\n"
+        "        if each.name not in ('manyhands.graph.idle', 'manyhands.graph.trace', 'manyhands.graph.hook_trace',\n"
         "                             'manyhands.machine.probe'):\n"
         "            importlib.import_module(each.name)\n"
         "sys.exit('torch' in sys.modules)\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph, Layer, from_json
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Shapes, build

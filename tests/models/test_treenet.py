@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from manyhands.data.dataset import Dataset
 from manyhands.data.normalize import Normalize
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.trace import trace
 from manyhands.models.treenet import Ensemble
 from manyhands.models.zoo import Options, Shapes, build

@@ -21,7 +21,7 @@ from manyhands.data.load import load
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.engine.sharding.layers.cross_entropy import Logits
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.plan.layer_rules import NamedSplit

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyhands.errors import PlanError
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build

@@ -7,7 +7,7 @@ import pytest
 
 from manyhands.config import Config
 from manyhands.errors import PlanError
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.layer_rules import NamedSplit

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build

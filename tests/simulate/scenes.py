@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level

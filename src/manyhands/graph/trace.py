@@ -2,7 +2,7 @@
 
 torch.export tells every operation with the module in which it ran: operations of one call of a module that holds no
 others are one layer, an operation between modules is a layer of its own. What is worked out from weights alone belongs
-to the layer that takes it. What cannot be exported is watched instead (graph.watch).
+to the layer that takes it. What cannot be exported is watched instead (graph.hook_trace).
 """
 
 import io
@@ -21,9 +21,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from manyhands.errors import ModelError
+from manyhands.graph.flops import einsum_flops, flops, groups, kind_of
 from manyhands.graph.graph import Graph, Layer, Shape
-from manyhands.graph.watch import watched
-from manyhands.graph.work import einsum_flops, flops, groups, kind_of
+from manyhands.graph.hook_trace import watched
 
 FREE = ("getitem", "_assert_tensor_metadata", "sym_size", "detach", "alias")  # nothing is done in a step for these
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from manyhands.config import Config
 from manyhands.errors import InputError, PlanError, choices
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.machine.cluster import Cluster

@@ -30,7 +30,7 @@ from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.pipeline.pipeline_step import PipelineStep
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.errors import ConfigError, ModelError, PlanError
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.idle import idle_parameters
 from manyhands.graph.trace import trace
 from manyhands.models import zoo

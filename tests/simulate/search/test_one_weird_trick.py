@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from manyhands.config import Config, with_values
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Core, Machine

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from manyhands.config import Config
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine import described
 from manyhands.plan.axis import Axis

@@ -146,7 +146,7 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
     if (auto.device or ("cuda" if machine.gpus else "cpu")) == "cuda":
         return _tried_on_gpus(auto, config, machine), {}
     from manyhands.data.load import load
-    from manyhands.graph.fuse import fuse
+    from manyhands.graph.coarsen import fuse
     from manyhands.simulate.model_graph import graph_of
 
     schema = load(config.data.name, config.data).schema

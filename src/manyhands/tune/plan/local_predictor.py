@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from manyhands.config import Config, with_values
 from manyhands.data.load import load
 from manyhands.errors import InputError, PlanError
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from manyhands.data.load import load
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.machine.detect import detect
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links, known_wire

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from manyhands.graph.flops import flops, groups, kind_of
 from manyhands.graph.graph import Layer, Shape
-from manyhands.graph.work import flops, groups, kind_of
 
 # What a module does, by the name of its class or of one that it is derived from.
 OPERATIONS = {

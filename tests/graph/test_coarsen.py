@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyhands.graph.fuse import fuse
+from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
