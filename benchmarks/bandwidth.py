@@ -24,7 +24,7 @@ from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import join
 from manyhands.machine.affinity import deal
 from manyhands.machine.detect import detect
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 
 GLOO = "gloo all-reduce"
 COPIED = "shm all-reduce, copied in and out"

@@ -38,7 +38,7 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.loop.loop import total_steps
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 from manyhands.models import zoo
 from manyhands.optim.factory import build, set_lr
 from manyhands.optim.lr_scaling import base_rate

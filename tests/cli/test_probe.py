@@ -7,10 +7,10 @@ import pytest
 
 from manyhands.comm import links as measure
 from manyhands.errors import RankError
-from manyhands.machine import describe
+from manyhands.machine import machine_toml
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
 from manyhands.measure import machine_probe
 
 
@@ -32,7 +32,7 @@ def test_probe(manyhands, tmp_path: Path) -> None:
     )
     if machine.physical_cores > 1:
         assert [link.operation for link in machine.links] == ["all_reduce", "all_reduce_in_place", "send"]
-    again = describe.read(tmp_path / "new" / "machine.toml")
+    again = machine_toml.read(tmp_path / "new" / "machine.toml")
     assert [rate.rate for rate in again.rates] == pytest.approx([rate.rate for rate in machine.rates], rel=1e-3)
     assert [link.operation for link in again.links] == [link.operation for link in machine.links]
 

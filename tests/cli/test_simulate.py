@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.timeline import Timeline
 
 MODEL = ("mlp", "--data", "synthetic:1x8x8,10")
@@ -141,7 +141,7 @@ def test_memory_is_told_to_the_byte(manyhands, tmp_path: Path) -> None:
     assert said.code == 2
     assert "plan data:2 needs 0.0 GB on a device of 0.0001 GB" in said.error
     missing = int(re.search(r"\(([\d,]+) bytes\) are missing", said.error)[1].replace(",", ""))  # type: ignore[index]
-    has = described.read(tmp_path / "machine.toml").accelerator.memory_bytes
+    has = cluster_toml.read(tmp_path / "machine.toml").accelerator.memory_bytes
     assert manyhands(*order, machine(tmp_path, (has + missing - 1) / 2**30)).code == 2
     assert manyhands(*order, machine(tmp_path, (has + missing) / 2**30)).code == 0
 

@@ -17,7 +17,7 @@ from manyhands.data.load import load
 from manyhands.engine.loop import checkpoint_folder
 from manyhands.errors import ManyhandsError
 from manyhands.inference.load import load_run, schema_of
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.plan import spec
 from manyhands.report import study
 from manyhands.runs import export_metrics, metrics_reader, run_folder
@@ -148,9 +148,9 @@ def test_configs(tmp_path: Path, tally: Counter[str], count: int) -> None:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("name", ["p100x4-ib", "edge4-1gbe"])
 def test_machines(tmp_path: Path, tally: Counter[str], name: str, count: int) -> None:
-    content = (described.shipped() / f"{name}.toml").read_bytes()
+    content = (cluster_toml.shipped() / f"{name}.toml").read_bytes()
     (tmp_path / "source").write_bytes(content)
-    fuzz(count, tmp_path / "m.toml", tmp_path / "source", described.read, tmp_path / "m.toml", tally)
+    fuzz(count, tmp_path / "m.toml", tmp_path / "source", cluster_toml.read, tmp_path / "m.toml", tally)
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from faults.mutations import mutated
 from faults.test_fuzz import CONFIG, LAST, V1
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 
 MUTATIONS = 10
 SECONDS = 30
@@ -75,7 +75,7 @@ def scene(tmp_path: Path) -> Callable[[], dict[str, Path]]:
         study = Path(shutil.copytree(V1 / "study", folder / "study"))
         shutil.copy(V1 / "plan.toml", folder / "plan.toml")
         shutil.copy(V1.parent / "recipe.toml", folder / "recipe.toml")
-        shutil.copy(described.shipped() / "p100x4-ib.toml", folder / "machine.toml")
+        shutil.copy(cluster_toml.shipped() / "p100x4-ib.toml", folder / "machine.toml")
         (folder / "config.toml").write_text(CONFIG.partition("[fault]")[0])
         rows = "\n".join(f"{number / 7},{number % 5},{'ab'[number % 2]}" for number in range(60))
         (folder / "table.csv").write_text(f"x,y,class\n{rows}\n")

@@ -38,7 +38,7 @@ def test_settle_before_torch() -> None:
     """One core, one thread and kept memory, seen from inside a fresh process."""
     code = (
         "import os\n"
-        "from manyhands.machine.process import settle\n"
+        "from manyhands.machine.process_setup import settle\n"
         "core = min(os.sched_getaffinity(0))\n"
         "settle(threads=1, cores=[core], allocator='keep')\n"
         "import resource, torch\n"

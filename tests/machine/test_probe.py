@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from manyhands.machine import probe
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
 
 SMALL = probe.Sizes(matmul=32, images=1, copied=2**12)
 KINDS = [("matmul", "fp32"), ("convolution", "fp32"), ("matmul", "bf16"), ("convolution", "bf16"), ("copy", "fp32")]

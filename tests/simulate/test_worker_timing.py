@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manyhands.config import Config, with_values
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.plan.spec import parse
 from manyhands.simulate.simulator import Simulator
@@ -50,7 +50,7 @@ def test_sums_are_those_of_the_simulator(machine: str) -> None:
     config = with_values(Config(), {"model.name": "mlp", "model.depth": 1, "data.name": "synthetic:1x8x8,10"})
     simulator = Simulator.of(config, machine)
     layers = [layer for layer in simulator.graph.layers if layer.parameters]
-    late = Simulator(simulator.graph, machine, Cluster(**{**vars(described.find(machine)), "late": True}))
+    late = Simulator(simulator.graph, machine, Cluster(**{**vars(cluster_toml.find(machine)), "late": True}))
     found = late.predict(parse("data:2"), 64)
     summed = sum(all_reduce(late.cluster, 2, 4 * layer.parameters) for layer in layers)
     assert found.result.step_ns - found.alone.step_ns == pytest.approx(summed, abs=2 * len(layers))

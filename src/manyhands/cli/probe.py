@@ -9,7 +9,7 @@ import typer
 from manyhands.cli import output, outputs
 from manyhands.errors import InputError
 from manyhands.files import make_folder, storage_errors
-from manyhands.machine import describe
+from manyhands.machine import machine_toml
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.measure import machine_probe as probing
@@ -34,7 +34,7 @@ def probe(
         with storage_errors(out), TemporaryFile(dir=make_folder(out.absolute().parent)):
             pass  # root may write anywhere by its rights, and yet not in /proc
     machine = probing.probe(ranks)
-    describe.write(machine, out)
+    machine_toml.write(machine, out)
     if output.wants_json():
         output.emit(machine.to_json())
     else:

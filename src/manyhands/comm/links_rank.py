@@ -13,7 +13,7 @@ from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import join
 from manyhands.errors import RankError
 from manyhands.files import write_json
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 
 SWEEPS = 3  # over all operations and sizes: what disturbs for some seconds spoils one
 ROUND, ROUNDS = 5e-3, 3  # seconds of one round, so short that most are not disturbed; rounds at least

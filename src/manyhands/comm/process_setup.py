@@ -3,7 +3,7 @@
 from manyhands.comm.ranks.rank_info import Place
 from manyhands.comm.rendezvous import join
 from manyhands.config import Config
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 from manyhands.plan.plan import Plan
 
 

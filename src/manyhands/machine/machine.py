@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from manyhands.machine.link import Link
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
 
 
 @dataclass(frozen=True)

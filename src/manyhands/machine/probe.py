@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.files import write_json
-from manyhands.machine.process import settle
-from manyhands.machine.rate import Rate
+from manyhands.machine.process_setup import settle
+from manyhands.machine.throughput import Rate
 
 SWEEPS = 3  # over all kinds of work: what disturbs for a second spoils one
 SECONDS = 0.3  # of each kind, all sweeps together

@@ -23,7 +23,7 @@ from manyhands.data.load import load
 from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
 from manyhands.errors import RunError
 from manyhands.files import write_json
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 from manyhands.measure.layer_profiler import FAILED
 from manyhands.plan.plan import Plan, alone, from_table, waits_in_norms
 from manyhands.simulate.cost.layer_profile import Profile

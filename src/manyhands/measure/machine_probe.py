@@ -17,7 +17,7 @@ from manyhands.machine.detect import detect
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.machine.probe import SECONDS
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
 from manyhands.progress import bar, say
 
 BUSY = 10.0  # percent

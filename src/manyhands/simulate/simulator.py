@@ -8,7 +8,7 @@ from manyhands.config import Config
 from manyhands.errors import InputError, PlanError, choices
 from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.machine.cluster import Cluster
 from manyhands.plan.plan import Plan
 from manyhands.plan.resolve import devices_of, splits_of
@@ -30,7 +30,7 @@ PLAYS: dict[str, tuple[str, ...]] = {
     "boundary": ("gather",),
     "consistency": ("sync",),
     "staleness": (),
-    "precision": described.PRECISIONS,
+    "precision": cluster_toml.PRECISIONS,
 }
 MOST_DEVICES = 4096
 MOST_MICRO = 4  # micro-batches that are tried for each stage, where a plan leaves their number open
@@ -92,7 +92,7 @@ class Simulator:
     def of(cls, config: Config, machine: str, one_device_ms: float | None = None) -> "Simulator":
         if one_device_ms is not None and not one_device_ms > 0:
             raise InputError(f"--one-device-ms {one_device_ms}: a number above zero is needed")
-        cluster = described.find(machine)
+        cluster = cluster_toml.find(machine)
         apart = graph_of(config)
         return cls(fuse(apart), machine, cluster, config.optim.name, one_device_ms, apart)
 

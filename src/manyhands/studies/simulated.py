@@ -10,7 +10,7 @@ from typing import Any
 
 from manyhands.config import DataConfig, ModelConfig
 from manyhands.errors import InputError
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.progress import bar
 from manyhands.runs import run_folder
 from manyhands.simulate.search.annealing import Found, default_proposals, search
@@ -70,7 +70,7 @@ def where(case: Case) -> Virtual:
 
 
 def devices_of(case: Case) -> int:
-    return where(case).devices or described.find(where(case).machine).devices
+    return where(case).devices or cluster_toml.find(where(case).machine).devices
 
 
 @dataclass(frozen=True)

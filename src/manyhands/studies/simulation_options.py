@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from manyhands.errors import ConfigError, choices
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 
 SIMULATORS = ("delta", "full")
 FEW = 200  # proposals, where it is only to be seen whether a search runs
@@ -21,7 +21,7 @@ class Virtual:
     proposals: int | None = None  # of a search
 
     def __post_init__(self) -> None:
-        described.find(self.machine)  # an unknown one is refused
+        cluster_toml.find(self.machine)  # an unknown one is refused
         if self.simulator not in SIMULATORS:
             raise ConfigError(f"simulator={self.simulator}: {choices(self.simulator, SIMULATORS)}")
         for key, value in (("devices", self.devices), ("proposals", self.proposals)):

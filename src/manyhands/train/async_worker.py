@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyhands.config import Config
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 from manyhands.plan.plan import Plan, from_table
 from manyhands.progress import set_quiet
 from manyhands.runs import run_folder

@@ -12,7 +12,7 @@ from manyhands.data.load import load
 from manyhands.data.sampler import Batches, share_of
 from manyhands.engine.loop.loop import total_steps
 from manyhands.errors import ConfigError, InputError, PlanError, choices
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.plan.axis import Axis
 from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.plan import Plan
@@ -119,7 +119,7 @@ def check(plan: Plan, config: Config, machine: str, target: float) -> Plan:
         if value is not None and value not in allowed:
             raise PlanError(f"plan option {option}={value} cannot be simulated with --accuracy: leave it out")
     if machine != "here":
-        described.find(machine)  # an unknown one is refused
+        cluster_toml.find(machine)  # an unknown one is refused
     elif plan.device == "cuda":
         raise PlanError(f"plan {plan}: workers of this machine are timed on the CPU; leave device=cuda out")
     if name == "data" and plan.consistency == "async":

@@ -7,7 +7,7 @@ from typing import Any
 from manyhands.config import Config
 from manyhands.graph.coarsen import fuse
 from manyhands.graph.graph import Graph
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.plan.axis import Axis
 from manyhands.plan.options import USES
 from manyhands.plan.plan import Plan
@@ -57,7 +57,7 @@ def own_options(plan: Plan) -> dict[str, Any]:
 
 
 def _described(wanted: Wanted, machine: str, graph: Graph) -> Pace:
-    cluster, plan, workers = described.find(machine), wanted.plan, wanted.workers
+    cluster, plan, workers = cluster_toml.find(machine), wanted.plan, wanted.workers
     joined = fuse(graph)
     costs = Analytic(cluster.accelerator, joined.batch, plan.precision or "fp32", wanted.config.optim.name)
     compute = {size: sum(sum(costs.layer(each, size, 1, 1)) for each in joined.layers) for size in wanted.sizes}

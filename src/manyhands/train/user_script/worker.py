@@ -7,7 +7,7 @@ from pathlib import Path
 
 from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import leave
-from manyhands.machine.process import settle
+from manyhands.machine.process_setup import settle
 from manyhands.plan.plan import Plan
 from manyhands.train.user_script.launch import launched
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from manyhands.errors import MachineError, StorageError
-from manyhands.machine import describe
+from manyhands.machine import machine_toml
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.machine.machine import Core, Gpu, Machine
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
 
 LEAST = 'cpu = "Xeon"\ncores = 16\nmemory_gb = 128\n'
 RATE = '[[rates]]\ndevice = "cpu"\noperation = "matmul"\nprecision = "fp32"\nthreads = 16\ngflop_per_s = 1500\n'
@@ -20,7 +20,7 @@ LINK = '[[links]]\nbackend = "gloo"\noperation = "all_reduce"\nranks = 16\nlaten
 def described(folder: Path, text: str) -> Machine:
     path = folder / "cpu16.toml"
     path.write_text(text)
-    return describe.read(path)
+    return machine_toml.read(path)
 
 
 def test_little_is_needed(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, cores: tuple[Core, ...], g
             Link("nccl", "send", 2, 0.0, 300.0),
         ),
     )
-    describe.write(machine, tmp_path / "machine.toml")
-    again = describe.read(tmp_path / "machine.toml")
+    machine_toml.write(machine, tmp_path / "machine.toml")
+    again = machine_toml.read(tmp_path / "machine.toml")
     assert replace(again, links=()) == replace(machine, links=())
     for link, before in zip(again.links, machine.links, strict=True):
         assert replace(link, points=()) == replace(before, points=())
@@ -74,8 +74,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, cores: tuple[Core, ...], g
 
 def test_this_machine_is_read_back(tmp_path: Path) -> None:
     machine = detect()
-    describe.write(machine, tmp_path / "machine.toml")
-    again = describe.read(tmp_path / "machine.toml")
+    machine_toml.write(machine, tmp_path / "machine.toml")
+    again = machine_toml.read(tmp_path / "machine.toml")
     assert (again.host, again.cores) == (machine.host, machine.cores)
     assert again.memory_bytes == pytest.approx(machine.memory_bytes, rel=1e-3)
 
@@ -129,14 +129,14 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, told: str) -> None:
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"there is no machine file .*none\.toml: make one with `manyhands probe"):
-        describe.read(tmp_path / "none.toml")
+        machine_toml.read(tmp_path / "none.toml")
     with pytest.raises(MachineError, match="cannot read the machine file"):
-        describe.read(tmp_path)
+        machine_toml.read(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(MachineError, match="is not a TOML file"):
-        describe.read(tmp_path / "binary.toml")
+        machine_toml.read(tmp_path / "binary.toml")
     with pytest.raises(StorageError):
-        describe.write(detect(), tmp_path)
+        machine_toml.write(detect(), tmp_path)
 
 
 def test_a_link_without_points_is_a_line() -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from manyhands.errors import MachineError, choices
 from manyhands.files import read_toml
 from manyhands.machine.cluster import COLLECTIVES, Accelerator, Cluster, Level
-from manyhands.machine.fields import MOST, Fields
+from manyhands.machine.toml_fields import MOST, Fields
 
 GB = 2**30  # of memory
 PRECISIONS = ("fp32", "bf16")

@@ -6,7 +6,7 @@ import pytest
 
 from manyhands.errors import MachineError
 from manyhands.graph.graph import KINDS
-from manyhands.machine import described
+from manyhands.machine import cluster_toml
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 
 NAMES = ["a100x8-nvlink", "cpu16", "edge4-1gbe", "h200", "k20-pcie", "p100x4-25gbe", "p100x4-ib"]
@@ -18,16 +18,16 @@ LEAST = ACCELERATOR + LEVEL
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "mine.toml"
     path.write_text(text)
-    return described.find(str(path))
+    return cluster_toml.find(str(path))
 
 
 def test_the_names_that_stay() -> None:
-    assert described.names() == NAMES
+    assert cluster_toml.names() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped(name: str) -> None:
-    cluster = described.find(name)
+    cluster = cluster_toml.find(name)
     assert cluster.name == name
     assert cluster.levels[0].devices == 1
     assert set(cluster.accelerator.efficiency) <= set(KINDS)
@@ -36,7 +36,7 @@ def test_shipped(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_its_source(name: str) -> None:
     """Beside it, or above the table in which it stands; an efficiency is an assumption."""
-    lines = (described.shipped() / f"{name}.toml").read_text().splitlines()
+    lines = (cluster_toml.shipped() / f"{name}.toml").read_text().splitlines()
     explained = ""  # the lines above the table
     for number, line in enumerate(lines):
         if line.startswith("["):
@@ -49,7 +49,7 @@ def test_every_figure_has_its_source(name: str) -> None:
 
 
 def test_k20_is_as_the_paper_has_it() -> None:
-    cluster = described.find("k20-pcie")
+    cluster = cluster_toml.find("k20-pcie")
     assert (cluster.devices, cluster.collectives) == (8, "direct")
     assert cluster.levels == (Level(1, 6.0, 10.0, True), Level(4, 6.0, 10.0, False))
 
@@ -72,7 +72,7 @@ def test_more_may_be_said(tmp_path: Path) -> None:
 
 
 def test_kinds_are_those_of_layers() -> None:
-    assert described.KINDS == KINDS
+    assert cluster_toml.KINDS == KINDS
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:
 )
 def test_unknown(name: str, told: str) -> None:
     with pytest.raises(MachineError) as caught:
-        described.find(name)
+        cluster_toml.find(name)
     assert told in str(caught.value)

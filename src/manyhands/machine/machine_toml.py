@@ -35,11 +35,11 @@ from typing import Any
 from manyhands.errors import MachineError
 from manyhands.files import read_toml, write_text
 from manyhands.machine import link as links
-from manyhands.machine import rate as rates
-from manyhands.machine.fields import Fields
+from manyhands.machine import throughput as rates
 from manyhands.machine.link import Link, Point
 from manyhands.machine.machine import Core, Gpu, Machine
-from manyhands.machine.rate import Rate
+from manyhands.machine.throughput import Rate
+from manyhands.machine.toml_fields import Fields
 
 GB = 2**30  # of memory
 MOST_CORES = 65536
