@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from manyhands.models.masking import PADDING, MeanOverReal, RealPositions
 from manyhands.models.sizes import remaining, scaled, window
-from manyhands.models.tokens import PADDING, MeanOverReal, RealPositions
 
 HEADS = 4
 HEAD_SIZE = 32

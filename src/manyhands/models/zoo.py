@@ -11,14 +11,14 @@ from torch import nn
 from manyhands.errors import ModelError, choices
 from manyhands.models.alexnet import alexnet
 from manyhands.models.convnet import convnet
-from manyhands.models.load import load
-from manyhands.models.locally import locally
+from manyhands.models.locally_connected import locally
 from manyhands.models.mlp import mlp
+from manyhands.models.recurrent_text import text
 from manyhands.models.resnet import resnet18, resnet50
 from manyhands.models.stacking import stacking
-from manyhands.models.text import text
 from manyhands.models.transformer import transformer
 from manyhands.models.treenet import treenet
+from manyhands.models.user_factory import load
 
 USER_LR = 1e-3
 

@@ -15,7 +15,7 @@ from manyhands.data.normalize import Normalize
 from manyhands.data.schema import Schema
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.errors import ModelError
-from manyhands.models import transfer, zoo
+from manyhands.models import warm_start, zoo
 from manyhands.runs import run_folder
 
 
@@ -25,12 +25,12 @@ def build_model(config: Config, schema: Schema, told: Callable[[str], None] = la
     shapes = zoo.Shapes(len(schema.classes), tuple(schema.shape), len(schema.vocabulary) or None)
     model = zoo.build(chosen.name, shapes, options_of(chosen), config.train.seed)
     if chosen.init_from:
-        taken = transfer.init_from(model, load_tensors(chosen.init_from))
+        taken = warm_start.init_from(model, load_tensors(chosen.init_from))
         told(f"{chosen.init_from}: {len(taken.loaded)} tensors loaded")
         for name, why in taken.skipped:
             told(f"  not loaded: {name} ({why})")
     if chosen.freeze:
-        told(f"frozen: {', '.join(transfer.freeze(model, chosen.freeze))}")
+        told(f"frozen: {', '.join(warm_start.freeze(model, chosen.freeze))}")
     return model
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyhands.errors import ModelError
-from manyhands.models.transfer import freeze, init_from
+from manyhands.models.warm_start import freeze, init_from
 from manyhands.models.zoo import Options, Shapes, build
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.errors import ModelError, choices
+from manyhands.models.masking import PADDING, MaxOverReal, MeanOverReal, RealPositions
 from manyhands.models.sizes import scaled
-from manyhands.models.tokens import PADDING, MaxOverReal, MeanOverReal, RealPositions
 
 UNITS = 128
 RECURRENT: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

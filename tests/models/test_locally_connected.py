@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyhands.models.locally import LocallyConnected2d
+from manyhands.models.locally_connected import LocallyConnected2d
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride"), [((5, 4), 3, 1), ((7, 6), 2, 2), ((6, 9), 3, 2), ((3, 3), 3, 1)])
