@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from manyhands.report.markdown import markdown
-from manyhands.report.report import gather
+from manyhands.report.gather import gather
+from manyhands.report.text.markdown import markdown
 from manyhands.studies import recipe
 
 

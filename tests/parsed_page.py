@@ -6,8 +6,8 @@ from collections import Counter
 from html.parser import HTMLParser
 from typing import Any
 
-from manyhands.report.page import page
-from manyhands.report.report import Report
+from manyhands.report.gather import Report
+from manyhands.report.page.page import page
 
 VOID = {"meta", "br", "link", "img"}
 

@@ -19,9 +19,8 @@ from manyhands.errors import ManyhandsError
 from manyhands.inference.load import load_run, schema_of
 from manyhands.machine import cluster_toml
 from manyhands.plan import spec
-from manyhands.report import study
 from manyhands.runs import export_metrics, metrics_reader, run_folder
-from manyhands.studies import recipe
+from manyhands.studies import recipe, record
 from manyhands.train.weights import best_checkpoint
 
 V1 = Path(__file__).parents[1] / "fixtures" / "v1"
@@ -57,7 +56,7 @@ def alone(name: str, source: Path, read: Callable[[Path], object]) -> tuple[str,
 
 
 def study_of(path: Path) -> object:
-    return study.find(path.parent)
+    return record.find(path.parent)
 
 
 FILES = [

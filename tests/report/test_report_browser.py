@@ -8,8 +8,8 @@ from playwright.sync_api import expect
 
 import fake_study
 from browser import MakePage, Watched, pages
-from manyhands.report.page import page
-from manyhands.report.report import gather
+from manyhands.report.gather import gather
+from manyhands.report.page.page import page
 from manyhands.runs.run_folder import Run
 from manyhands.timeline import Event, Timeline
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import f_oneway
 
 from manyhands.errors import ConfigError
-from manyhands.report.study import Fit
 from manyhands.studies import scaling_laws
 from manyhands.studies.claims import finding
+from manyhands.studies.record import Fit
 
 
 def row(label: str, mean: float | None, std: float = 0.0, n: int = 3, line: str = "") -> dict[str, Any]:

@@ -11,8 +11,8 @@ from manyhands.cli.study import show
 from manyhands.config import Config, with_values
 from manyhands.plan.plan import from_table
 from manyhands.plan.spec import parse
-from manyhands.report.markdown import markdown
-from manyhands.report.report import gather
+from manyhands.report.gather import gather
+from manyhands.report.text.markdown import markdown
 from manyhands.simulate.simulator import Simulator
 from manyhands.studies import recipe
 from manyhands.studies.simulated import Bench

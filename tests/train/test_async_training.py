@@ -15,8 +15,9 @@ from torch import Tensor
 
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.plan.plan import from_table
-from manyhands.report import charts, summary
-from manyhands.report.group import group
+from manyhands.report.charts import runs
+from manyhands.report.data import summary
+from manyhands.report.data.group import group
 from manyhands.runs import run_folder
 from manyhands.runs.run_folder import order_of
 from manyhands.train import async_training, async_worker
@@ -141,7 +142,7 @@ def test_each_mode_learns(trained: Trained, tmp_path: Path, words: str) -> None:
     assert len(run.record["ranks"]) == result["world"]
     if "stale" in words:
         assert result["staleness"]["max"] <= 2
-    staleness = charts.staleness(summary.rows(group([run])))
+    staleness = runs.staleness(summary.rows(group([run])))
     assert (staleness is not None) == bool(result["staleness"] and result["staleness"]["max"])
     if words.startswith("server"):
         histogram = result["staleness"]["histogram"]

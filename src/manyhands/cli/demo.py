@@ -38,9 +38,10 @@ def demo(
     # In fp32 too, for those who want nothing else: the same plan, which spares a second search.
     plans = [parse("plain"), found, replace(found, precision="fp32")]
     result = comparison.compare(config, list(zip(PLANS, plans, strict=True)), repeats=1, out=out)
-    from manyhands.report import page, plots  # plotly and matplotlib come in here: --help must not wait for them
-    from manyhands.report.group import Group
-    from manyhands.report.report import of_groups
+    from manyhands.report import matplotlib_backend
+    from manyhands.report.data.group import Group
+    from manyhands.report.gather import of_groups
+    from manyhands.report.page import page  # plotly and matplotlib come in here: --help must not wait for them
 
     groups = [
         Group(row["plan"], tuple(run_folder.load(Path(folder)) for folder in row["runs"])) for row in result["rows"]
@@ -48,7 +49,7 @@ def demo(
     report = of_groups(groups, _command(settings))
     verdict = report.finding
     html, picture = out / "index.html", out / "demo.png"
-    write_bytes(picture, plots.picture([*report.drawn][:2], verdict))
+    write_bytes(picture, matplotlib_backend.picture([*report.drawn][:2], verdict))
     write_text(html, page.page(report))
     if output.wants_json():
         output.emit({**result, "finding": verdict, "page": str(html), "picture": str(picture)})

@@ -11,7 +11,7 @@ from manyhands.cli import options, output, outputs
 from manyhands.cli.simulate import Devices, Machine, OneDeviceMs, PerDevice
 from manyhands.files import write_bytes
 from manyhands.plan.spec import parse
-from manyhands.report.lanes import lanes, shown
+from manyhands.report.gantt import lanes, shown
 
 if TYPE_CHECKING:
     from manyhands.simulate.layer_report import Row
@@ -96,9 +96,11 @@ def _cells(row: "Row", devices: int) -> list[str]:
 
 
 def _picture(prediction: "Prediction", model: str) -> bytes:
-    from manyhands.report import plots  # matplotlib
-    from manyhands.report.timelines import one_step
+    from manyhands.report import matplotlib_backend  # matplotlib
+    from manyhands.report.charts.timelines import one_step
 
     result = prediction.result
     events = shown(result.timeline.events, prediction.cluster.devices)
-    return plots.png(one_step("explained", f"{model}, {prediction.plan.name}: {result.step_ms:,.2f} ms", events))
+    return matplotlib_backend.png(
+        one_step("explained", f"{model}, {prediction.plan.name}: {result.step_ms:,.2f} ms", events)
+    )

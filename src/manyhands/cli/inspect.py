@@ -11,9 +11,9 @@ from manyhands.config import Config, keys
 from manyhands.errors import InputError
 from manyhands.files import home
 from manyhands.progress import say
-from manyhands.report.history import Series, history, losses
-from manyhands.report.selection import selected, value
-from manyhands.report.spark import spark
+from manyhands.report.data.history import Series, history, losses
+from manyhands.report.data.selection import selected, value
+from manyhands.report.sparkline import spark
 from manyhands.runs import run_folder
 
 NARROW, WIDE = 8, 30  # columns of a curve in a table of runs, and of one run's

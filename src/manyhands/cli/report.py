@@ -10,7 +10,7 @@ import typer
 from manyhands.cli import options, output, outputs
 from manyhands.files import make_folder, write_bytes, write_texts
 from manyhands.progress import say
-from manyhands.report.chart import Chart
+from manyhands.report.charts.spec import Chart
 
 Paths = Annotated[
     list[Path],
@@ -35,9 +35,9 @@ def report(
 ) -> None:
     """Make a page of runs, comparisons or studies: one file that opens offline, the finding first."""
     output.set_output(as_json, quiet)
-    from manyhands.report import markdown, sheet  # plotly comes in here: --help must not wait for it
-    from manyhands.report import page as pages
-    from manyhands.report.report import gather
+    from manyhands.report.gather import gather
+    from manyhands.report.page import page as pages
+    from manyhands.report.text import csv_export, markdown  # plotly comes in here: --help must not wait for it
 
     wanted = {"--md": md, "--csv": csv, "--figures": figures}
     outputs.check({"-o": page, "--md": md, "--csv": csv}, folder=figures)
@@ -49,7 +49,7 @@ def report(
     if md:
         texts[md] = markdown.markdown(found)
     if csv:
-        texts[csv] = sheet.csv_of(found.rows)
+        texts[csv] = csv_export.csv_of(found.rows)
     if figures:
         make_folder(figures)  # a name that cannot be one is refused before anything is written
     write_texts(texts)
@@ -75,13 +75,16 @@ def report(
 
 def _draw(charts: Iterable[Chart], folder: Path) -> list[Path]:
     """Each chart as PNG and as SVG, by its name; a name that is taken gets a number."""
-    from manyhands.report import plots  # matplotlib
+    from manyhands.report import matplotlib_backend  # matplotlib
 
     written: list[Path] = []
     for chart in charts:
         same = sum(path.stem.partition(".")[0] == chart.name for path in written) // 2
         name = f"{chart.name}.{same + 1}" if same else chart.name
-        for path, content in ((folder / f"{name}.png", plots.png(chart)), (folder / f"{name}.svg", plots.svg(chart))):
+        for path, content in (
+            (folder / f"{name}.png", matplotlib_backend.png(chart)),
+            (folder / f"{name}.svg", matplotlib_backend.svg(chart)),
+        ):
             write_bytes(path, content)
             written.append(path)
     return written

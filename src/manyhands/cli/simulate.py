@@ -9,7 +9,7 @@ from manyhands.cli import options, output, outputs
 from manyhands.cli.accuracy import Accuracy, Target, show_accuracy
 from manyhands.errors import InputError
 from manyhands.plan.spec import parse
-from manyhands.report.scaling import scaling
+from manyhands.report.scaling_plot import scaling
 
 Machine = Annotated[str, typer.Option("--machine", help="here, a shipped description such as p100x4-ib, or a file.")]
 Devices = Annotated[

@@ -60,8 +60,8 @@ def batch_size(
     if out is not None:
         write_json(out, output.finite(result))
     if plot is not None:
-        from manyhands.report.plots import picture
-        from manyhands.report.tuned import charts
+        from manyhands.report.charts.batch_size import charts
+        from manyhands.report.matplotlib_backend import picture
 
         write_bytes(plot, picture(charts(result), finding(result)))
     if output.wants_json():

@@ -13,7 +13,7 @@ from string import Template
 from starlette.requests import Request
 from starlette.responses import Response
 
-from manyhands.report import colours
+from manyhands.report.charts import palette
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 ASK_FIRST = "no-cache"
@@ -56,7 +56,7 @@ def parts(folder: str) -> dict[str, Part]:
             found[f"/{each.name}"] = Part(KINDS[kind], partial(each.read_text, "utf-8"))
     return {
         **found,
-        "/colours.css": Part(KINDS["css"], colours.css),
+        "/colours.css": Part(KINDS["css"], palette.css),
         "/plotly.js": Part(KINDS["js"], _plotly, FOR_GOOD),
     }
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from manyhands.errors import UNREADABLE, InputError
 from manyhands.files import read
-from manyhands.report import study
 from manyhands.report.live.files import Cache, Stamp
 from manyhands.report.live.values import tidy
-from manyhands.report.table import of_study
+from manyhands.report.text.table import of_study
+from manyhands.studies import record
 
 MOST = 100  # that a page shows
 
@@ -44,9 +44,9 @@ class Studies:
 def told(path: str) -> dict[str, Any]:
     """One study, for the page."""
     try:
-        found = study.of(Path(path).parent, read(path, study.MOST_BYTES))
+        found = record.of(Path(path).parent, read(path, record.MOST_BYTES))
     except UNREADABLE as error:
-        raise InputError(f"{study.FILE} cannot be read ({type(error).__name__}: {str(error)[:200]})") from None
+        raise InputError(f"{record.FILE} cannot be read ({type(error).__name__}: {str(error)[:200]})") from None
     table = of_study(found)
     answer: dict[str, Any] = tidy(
         {

@@ -1,0 +1,1 @@
+"""Which charts are there, before anything draws them? Start reading at `spec`."""

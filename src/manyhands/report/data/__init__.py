@@ -1,0 +1,1 @@
+"""What does a report read from run folders? Start reading at `summary`."""

@@ -1,0 +1,1 @@
+"""How does the static page come about? Start reading at `page`."""
