@@ -11,19 +11,22 @@ from typing import Any
 import typer
 
 from manyhands.cli import (
-    combine,
+    average,
     compare,
     data,
     demo,
-    deploy,
+    ensemble,
     explain,
-    inspect,
+    export,
     launch,
     output,
     plan,
+    predict,
     probe,
     report,
+    runs,
     serve,
+    show,
     simulate,
     study,
     train,
@@ -61,13 +64,13 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
-app.command("runs")(inspect.runs)
-app.command("show")(inspect.show)
+app.command("runs")(runs.runs)
+app.command("show")(show.show)
 app.command("serve")(serve.serve)
-app.command("predict")(deploy.predict)
-app.command("export")(deploy.export)
-app.command("average")(combine.average)
-app.command("ensemble")(combine.ensemble)
+app.command("predict")(predict.predict)
+app.command("export")(export.export)
+app.command("average")(average.average)
+app.command("ensemble")(ensemble.ensemble)
 app.command("probe")(probe.probe)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)

@@ -7,7 +7,6 @@ import typer
 
 from manyhands.cli import options, output, outputs
 from manyhands.errors import ConfigError
-from manyhands.runs import run_folder
 
 Runs = Annotated[list[Path], typer.Argument(parser=options.run_folder, metavar="RUN…", help=options.RUN_HELP)]
 
@@ -38,31 +37,3 @@ def average(
     lines = [[row["weights"], output.percent(row["test_accuracy"])] for row in made["rows"]]
     output.table(["weights", "test accuracy"], lines)
     print(f"{made['path']}: to go on from it, train with --init-from {made['path']}")
-
-
-def ensemble(
-    runs: Runs,
-    by: Annotated[
-        str, typer.Option("--by", metavar="WAY", help="mean (of probabilities) or vote: which counts.")
-    ] = "mean",
-    as_json: output.Json = False,
-    quiet: output.Quiet = False,
-) -> None:
-    """Ask independently trained models together, and score them beside each alone."""
-    output.set_output(as_json, quiet)
-    for run in runs:
-        run_folder.load(run)
-    from manyhands.inference import ensemble as ensembles  # torch comes in here
-
-    made = ensembles.ensemble(runs, by)
-    if output.wants_json():
-        output.emit(made)
-        return
-    lines = [[Path(row["run"]).name, row["model"], output.percent(row["test_accuracy"])] for row in made["rows"]]
-    members = made["member_accuracy"]
-    together = [
-        ["one of them, on average", "", f"{100 * members['mean']:.2f} ± {100 * members['std']:.2f} %"],
-        ["all, by the mean of probabilities", "", output.percent(made["mean_accuracy"])],
-        ["all, by vote", "", output.percent(made["vote_accuracy"])],
-    ]
-    output.table(["", "model", "test accuracy"], [*lines, *together])
