@@ -8,8 +8,8 @@ from typing import Any
 
 from manyhands.errors import UNREADABLE
 from manyhands.files import read as read_file
-from manyhands.report.means import Mean
 from manyhands.runs import run_folder
+from manyhands.stats import Mean
 
 FILE = "study.json"
 AMDAHL = "Amdahl"

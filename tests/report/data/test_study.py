@@ -10,8 +10,8 @@ from manyhands.report import matplotlib_backend, plotly_backend
 from manyhands.report.charts import studies
 from manyhands.report.charts.spec import Chart
 from manyhands.report.gather import gather
-from manyhands.report.means import Mean
 from manyhands.report.text.table import of_study
+from manyhands.stats import Mean
 from manyhands.studies.record import Study, find
 from parsed_page import checked
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from manyhands.report import means
+from manyhands import stats
 from manyhands.report.data import layers, summary
 from manyhands.report.data.group import Group
-from manyhands.report.means import Mean
+from manyhands.stats import Mean
 
 
 def table(make_run: Any, **speeds: list[float | None]) -> list[summary.Row]:
@@ -62,14 +62,14 @@ def test_the_sentence_when_something_is_missing(make_run: Any, speeds: Any, word
 
 
 def test_noise_needs_repeats() -> None:
-    assert means.within_noise(Mean(100, 0, 1), Mean(300, 5, 3)) is None
-    assert means.within_noise(Mean(100, 10, 4), Mean(113, 10, 4)) is True  # two standard errors are 14.1
-    assert means.within_noise(Mean(100, 10, 4), Mean(115, 10, 4)) is False
+    assert stats.within_noise(Mean(100, 0, 1), Mean(300, 5, 3)) is None
+    assert stats.within_noise(Mean(100, 10, 4), Mean(113, 10, 4)) is True  # two standard errors are 14.1
+    assert stats.within_noise(Mean(100, 10, 4), Mean(115, 10, 4)) is False
 
 
 def test_mean_passes_over_what_is_no_number() -> None:
-    assert means.mean([None, math.nan, math.inf]) is None
-    assert means.mean([None, 2.0, math.nan]) == Mean(2.0, 0.0, 1)
+    assert stats.mean([None, math.nan, math.inf]) is None
+    assert stats.mean([None, 2.0, math.nan]) == Mean(2.0, 0.0, 1)
 
 
 def test_failed_runs_do_not_enter_the_means(make_run: Any) -> None:
@@ -91,7 +91,7 @@ def test_the_cheap_layers_are_summed_up_in_the_models_order() -> None:
 
 @pytest.mark.parametrize(("ratio", "shown"), [(12.3, "12x"), (3.14, "3.1x"), (1.03, "1.03x"), (0.917, "0.92x")])
 def test_ratios_bear_few_digits(ratio: float, shown: str) -> None:
-    assert means.times(ratio) == shown
+    assert stats.times(ratio) == shown
 
 
 def test_a_speedup_is_over_the_first_of_the_same_task(make_run: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from manyhands.report.charts.spec import Axis, Chart, Series
-from manyhands.report.means import Mean
+from manyhands.stats import Mean
 
 
 @dataclass(frozen=True)

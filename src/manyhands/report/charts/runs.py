@@ -8,8 +8,8 @@ from manyhands.report.charts.palette import places
 from manyhands.report.charts.spec import Axis, Chart, Panel, Series
 from manyhands.report.data.layers import Layer, costly, ratio, total
 from manyhands.report.data.summary import Row
-from manyhands.report.means import number, spread, times
 from manyhands.runs.run_folder import Run
+from manyhands.stats import number, spread, times
 
 MOST_BARS = 20
 MOST_LAYERS = 14

@@ -8,7 +8,7 @@ from manyhands.report.charts.bars import Bar, bars
 from manyhands.report.charts.palette import BRIGHT, FIRST, REFERENCE, places
 from manyhands.report.charts.spec import Axis, Chart, Panel, Series
 from manyhands.report.data.study import called, is_share, said
-from manyhands.report.means import Mean
+from manyhands.stats import Mean
 from manyhands.studies.record import MEASURES, Fit, Study, StudyRow
 
 MOST_BARS = 40

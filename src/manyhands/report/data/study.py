@@ -1,6 +1,6 @@
 """Study: what a study.json tells: our rows, the published figures, and whether what the source found holds here."""
 
-from manyhands.report.means import Mean, brief, spread
+from manyhands.stats import Mean, brief, spread
 from manyhands.studies.record import MEASURES, Value
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyhands.report.data.group import Group
-from manyhands.report.means import Mean, errors_apart, mean, percent, spread, times, within_noise
 from manyhands.runs.run_folder import Run
+from manyhands.stats import Mean, errors_apart, mean, percent, spread, times, within_noise
 
 MOST_LETTERS = 1000  # of an error
 

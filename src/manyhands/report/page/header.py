@@ -6,9 +6,9 @@ from manyhands.report.data import summary
 from manyhands.report.data.study import called, said
 from manyhands.report.data.summary import Row
 from manyhands.report.gather import Report
-from manyhands.report.means import Mean, spread, times
 from manyhands.report.page.html import Html, fill, join, paragraph
 from manyhands.report.text.headline import count, headlines, notes, what
+from manyhands.stats import Mean, spread, times
 from manyhands.studies.record import LESS_IS_BETTER, Study
 
 LONG = 120  # letters of a headline, from which it is set smaller

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from manyhands.report.data.summary import Row
-from manyhands.report.means import number
 from manyhands.report.page.html import Html, Section, details, fill, join, paragraph, prose, section, table
+from manyhands.stats import number
 
 MOST_PLANS = 8  # side by side; the words of all follow
 MOST_TRIED = 12  # cases whose trials are shown

@@ -7,13 +7,13 @@ from manyhands.report.charts.spec import Panel
 from manyhands.report.data import layers, summary
 from manyhands.report.data.summary import Row
 from manyhands.report.gather import Report
-from manyhands.report.means import number, times
 from manyhands.report.page import plan_sections, study_sections
 from manyhands.report.page.html import Html, Section, dotted, facts, fill, join, paragraph, section, table
 from manyhands.report.page.panels import Panels
 from manyhands.report.text import table as tables
 from manyhands.report.text.headline import commands, machine
 from manyhands.runs.run_folder import Run
+from manyhands.stats import number, times
 
 PHASES = {  # what a run's seconds went into, and its place in the palette
     "setup": ("start-up", 6),

@@ -6,7 +6,7 @@ from manyhands.report.data import summary
 from manyhands.report.data.study import called
 from manyhands.report.data.summary import Row, setting
 from manyhands.report.gather import Report
-from manyhands.report.means import number, within_noise
+from manyhands.stats import number, within_noise
 from manyhands.studies.record import SIMULATION, Study
 
 MOST_NAMED = 4  # cases named in a sentence

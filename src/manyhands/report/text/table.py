@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from manyhands.report.data.study import called, said
 from manyhands.report.data.summary import Row, tasks
-from manyhands.report.means import number, spread
+from manyhands.stats import number, spread
 from manyhands.studies.record import SIMULATION, Study, StudyRow, Value
 
 UNKNOWN = "–"
