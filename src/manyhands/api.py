@@ -1,15 +1,13 @@
-"""api: TODO."""
+"""API: the Python entry points, and `start`, which turns an order into a finished run for the command line as well."""
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from manyhands import api as auto
-from manyhands import config as config_module
 from manyhands.comm.launch.fresh_process import in_fresh_process
 from manyhands.comm.ranks.rank_info import place
-from manyhands.config import Config, with_values
+from manyhands.config import Config, located, with_values
 from manyhands.errors import InputError, ModelError, PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan
@@ -17,22 +15,27 @@ from manyhands.plan.spec import parse
 from manyhands.progress import bar, logged_to, say
 from manyhands.runs import run_folder
 from manyhands.runs.status import kept_if_begun
-from manyhands.train import create
-from manyhands.train import launch as runs
 from manyhands.train.create import begin
-from manyhands.train.launch import execute, join_ranks, leads
+from manyhands.train.launch import execute, join_ranks, leads, watched
 from manyhands.train.plan_constraints import settle_early
 from manyhands.tune.plan.complete import completed
 
+PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
 
-def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
+
+def start(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
+    """Train to a finished run: finds the plan, the batch size and the balance of stages where these are left open."""
+    return _search_and_train(config, plan, out, command) if is_auto(plan) else _train(config, plan, out, command)
+
+
+def _train(config: Config, plan: Plan, out: Path | None, command: str) -> run_folder.Run:
     """Begin and execute; bad input that shows only later (data, model) leaves no folder behind."""
     here, existed = place(), out is not None and out.exists()
     if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and leads():
         say(f"loader.workers={config.loader.workers} is not used by plan {plan.name}: say feed=loader to have a loader")
-    config, picked = with_batch(config, plan)
+    config, picked = _with_batch(config, plan)
     if here is None or not plan.has_ranks:
-        run = tell_batch(begin(config, completed(plan, config), out, command), picked)
+        run = _tell_batch(begin(config, completed(plan, config), out, command), picked)
         with kept_if_begun(run, existed):
             return execute(run)
     machine, again = detect(), here.restarts > 0
@@ -45,7 +48,7 @@ def train_new(config: Config, plan: Plan, out: Path | None, command: str = "") -
     return join_ranks(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
 
 
-def with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | None]:
+def _with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | None]:
     """The config with a batch size, and, where it had to be found, how."""
     if not config.train.batch_auto:
         return config, None
@@ -54,16 +57,13 @@ def with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | Non
     return pick(config, plan)
 
 
-def tell_batch(run: run_folder.Run, picked: dict[str, Any] | None) -> run_folder.Run:
+def _tell_batch(run: run_folder.Run, picked: dict[str, Any] | None) -> run_folder.Run:
     """Write down how the batch size was found, where it was."""
     if picked is None:
         return run
     with logged_to(run.folder / "log.txt"):
         say(picked["why"])
     return run.update(batch=picked)
-
-
-PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
 
 
 def is_auto(plan: Plan) -> bool:
@@ -76,32 +76,32 @@ def resolved(plan: Plan, config: Config) -> Plan:
         return plan
     from manyhands.tune.plan.choose import find  # numba comes in here
 
-    return find(plan, config_module.located(config), detect()).best.plan
+    return find(plan, located(config), detect()).best.plan
 
 
-def train(config: Config, plan: Plan, out: Path | None, command: str = "") -> run_folder.Run:
+def _search_and_train(config: Config, plan: Plan, out: Path | None, command: str) -> run_folder.Run:
     """Search, and train in processes that the search has not touched."""
     from manyhands.tune.plan.choose import find, timeline_of  # numba comes in here
 
     if place() is not None:
         raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")
     machine, existed = detect(), out is not None and out.exists()
-    config, picked = with_batch(config_module.located(config), plan)
+    config, picked = _with_batch(located(config), plan)
     answer = find(plan, config, machine)
     say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
-    run = create.begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
+    run = begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
         search=answer.to_json()
     )
-    run = tell_batch(run, picked)
+    run = _tell_batch(run, picked)
     if (predicted := timeline_of(plan, config, machine)).exists():
         shutil.copyfile(predicted, run.folder / PREDICTED)
     with kept_if_begun(run, existed):
-        return runs.execute(run) if answer.best.plan.has_ranks else _alone(run)
+        return execute(run) if answer.best.plan.has_ranks else _alone(run)
 
 
 def _alone(run: run_folder.Run) -> run_folder.Run:
     """In a fresh process: this one has imported torch before it could settle."""
-    with bar("training", 100, "%") as shown, runs.watched(run.folder, shown):
+    with bar("training", 100, "%") as shown, watched(run.folder, shown):
         code, errors = in_fresh_process("manyhands.train.worker", str(run.folder))
     run = run_folder.load(run.folder)
     if run.status == "finished":
@@ -129,7 +129,6 @@ def fit(
     """
     config = _config(model, data, batch_size, {"train.epochs": epochs, "train.seed": seed}, settings)
     chosen = parse(plan) if isinstance(plan, str) else plan
-    start = auto.train if auto.is_auto(chosen) else train_new
     return start(config, chosen, Path(out) if out is not None else None)
 
 
@@ -137,7 +136,7 @@ def find_plan(
     model: str | Callable[..., Any], data: str = "digits", batch_size: int = 256, plan: str = "auto", **settings: Any
 ) -> Plan:
     """The fastest plan for this machine, searched and measured; `plan` may fix some of it: `auto,precision=fp32`."""
-    return auto.resolved(parse(plan), _config(model, data, batch_size, {}, settings))
+    return resolved(parse(plan), _config(model, data, batch_size, {}, settings))
 
 
 def _config(

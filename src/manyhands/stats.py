@@ -1,4 +1,4 @@
-"""stats: TODO."""
+"""Stats: means over repeats, their deviation, and whether two of them differ by more than noise."""
 
 import math
 import statistics

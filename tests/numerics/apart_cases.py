@@ -15,7 +15,7 @@ from manyhands.engine.asynchronous.stale_synchronous import Stale, row_size
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.parameters.flat_parameters import Flat
-from manyhands.optim import factory as optim
+from manyhands.optim import factory
 from manyhands.plan.consistency import averages, elastic_rate
 from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, make_feed
@@ -207,7 +207,7 @@ def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
     later = Latest(row_size(Flat(one.model)), most + 1)
 
     def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        return optim.build(parameters, config.optim, 0.05, best=True, device="cpu")
+        return factory.build(parameters, config.optim, 0.05, best=True, device="cpu")
 
     stale = Stale(one.model, make, 0.5, Team(), most, later)
     late: list[tuple[float, list[Tensor]]] = []
@@ -216,12 +216,12 @@ def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
         rate, gradients = late.pop(0)
         for parameter, gradient in zip(hand.model.parameters(), gradients, strict=True):
             parameter.grad = gradient
-        optim.set_lr(hand.optimizer, rate)
+        factory.set_lr(hand.optimizer, rate)
         hand.exchange.update()
 
     for step, batch in enumerate(one.feed.epoch(0)):
         rate = 0.05 / (1 + step)
-        optim.set_lr(stale.optimizer, rate)
+        factory.set_lr(stale.optimizer, rate)
         for trainee, optimizer in ((one, stale.optimizer), (hand, hand.optimizer)):
             optimizer.zero_grad()
             trainee.losses(batch).backward()

@@ -16,7 +16,7 @@ from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding import activation
 from manyhands.errors import InputError, ModelError
 from manyhands.plan.spec import parse
-from manyhands.train.checks import guard as rules
+from manyhands.train.checks import guard as checks
 from manyhands.train.checks.guard import guard
 from manyhands.train.job import Job, assemble
 from numerics.cases import REST, distance
@@ -71,7 +71,10 @@ def refuses(backend: str, rank: int, world: int, wrong: str) -> None:
     """The guard, of a model that passes, once its parts are not put together where they must be."""
     config, dataset = ordered(f"only_{wrong}")
     plan = parse(f"tensor:{world},backend={backend},device=cpu,precision=fp64,{REST}")
-    with mock.patch.object(rules, "home", return_value=Path("nowhere")), mock.patch.object(rules, "write_json"):
+    with (
+        mock.patch.object(checks, "home", return_value=Path("nowhere")),
+        mock.patch.object(checks, "write_json"),
+    ):
         guard(config, plan, dataset, Team(rank, world))
         mistaken = mock.patch.object(activation, "ELEMENTWISE", activation.ELEMENTWISE | {wrong})
         with mistaken, pytest.raises(ModelError, match="as another one: the output differs"):

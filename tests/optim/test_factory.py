@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.errors import ConfigError
-from manyhands.optim import factory as optimizers
+from manyhands.optim import factory
 from manyhands.optim.factory import NAMES, build, can_capture, load_state, set_lr
 from manyhands.optim.options import TRUSTING, OptimOptions
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_captured_is_refused() -> None:
 
 
 def test_the_names_are_those_of_the_options() -> None:
-    assert tuple(optimizers._CLASSES) == NAMES
+    assert tuple(factory._CLASSES) == NAMES
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -13,7 +13,7 @@ from manyhands.machine.detect import detect
 from manyhands.plan.options import OPTIONS
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
-from manyhands.train import autotune as binding
+from manyhands.train import autotune
 from manyhands.train.plan_constraints import settle_early
 from manyhands.train.step_timing import Trial, measure
 
@@ -52,7 +52,7 @@ class Stopwatch:
 
 def bound(words: str, dataset: Dataset, watch: Stopwatch, config: Config = CONFIG) -> Plan:
     machine = detect()
-    return binding.bind(settle_early(parse(words), config, machine), config, dataset, machine, watch)[0]
+    return autotune.bind(settle_early(parse(words), config, machine), config, dataset, machine, watch)[0]
 
 
 @pytest.mark.parametrize("words", ["plain", "serial", "plain,workers=2", "serial,precision=fp32,compile=off"])

@@ -20,8 +20,7 @@ from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
-from manyhands.train import autotune as binding
-from manyhands.train import step_timing as trials
+from manyhands.train import autotune, step_timing
 from manyhands.train.plan_constraints import settle_early
 from manyhands.train.step_timing import Trial, measure_fed
 
@@ -58,7 +57,7 @@ def bound(
     words: str, dataset: Dataset, feeds: Feeds, config: Config = AUTO, machine: Machine = EIGHT
 ) -> tuple[Plan, list[dict[str, object]]]:
     plan = settle_early(parse(words), config, machine)
-    return binding.bind(plan, config, dataset, machine, measure_fed=feeds)
+    return autotune.bind(plan, config, dataset, machine, measure_fed=feeds)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +142,8 @@ forks = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "FED_SECONDS", 0.05)
-    monkeypatch.setattr(trials, "FED_ROUNDS", 2)
+    monkeypatch.setattr(step_timing, "FED_SECONDS", 0.05)
+    monkeypatch.setattr(step_timing, "FED_ROUNDS", 2)
 
 
 @pytest.mark.long  # by the clock: beside other tests a loader gets ahead of who takes its batches
@@ -189,5 +188,5 @@ def test_train(manyhands: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert said.code == 0, said.err
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     tried = [int(each["plan"].partition("workers=")[2].split(",")[0]) for each in record["trials"]]
-    assert tried == binding.worker_counts(parse("plain"), detect())
+    assert tried == autotune.worker_counts(parse("plain"), detect())
     assert record["plan"]["workers"] in tried

@@ -11,7 +11,7 @@ from manyhands.data.dataset import DataOptions, Dataset
 from manyhands.data.load import load
 from manyhands.machine.detect import detect
 from manyhands.plan.spec import parse
-from manyhands.train import step_timing as trials
+from manyhands.train import step_timing
 from manyhands.train.autotune import worker_counts
 from manyhands.train.job import assemble
 from manyhands.tune import loader_workers_worker, lr_range_worker, time_to_accuracy
@@ -97,8 +97,8 @@ def test_a_ramp_ends_where_it_blows_up(some: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_loaders(some: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "FED_SECONDS", 0.05)
-    monkeypatch.setattr(trials, "FED_ROUNDS", 1)
+    monkeypatch.setattr(step_timing, "FED_SECONDS", 0.05)
+    monkeypatch.setattr(step_timing, "FED_ROUNDS", 1)
     told = loader_workers_worker.work(task(some, tmp_path, plan="plain,device=cpu"))
     counts = worker_counts(parse("plain"), detect())
     assert [row["workers"] for row in told["table"]] == counts

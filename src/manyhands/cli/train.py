@@ -8,14 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from manyhands import api
-from manyhands import api as auto
 from manyhands.cli import options, output
 from manyhands.errors import InputError
 from manyhands.plan.spec import parse
 from manyhands.runs import run_folder, tensorboard
-from manyhands.runs import run_folder as run_folder_module
-from manyhands.train import launch as runs
-from manyhands.train import process
+from manyhands.train import launch, process
 
 MOST = 0.5  # of a set in one class, that is told beside the accuracy
 
@@ -62,9 +59,9 @@ def train(
                 f"--resume {resume} goes on with that run's own order: leave out all but --changed-code, --json and "
                 "--quiet"
             )
-        if run_folder_module.order_of(run_folder.load(resume)).log.tensorboard:
+        if run_folder.order_of(run_folder.load(resume)).log.tensorboard:
             tensorboard.check()
-        show(runs.resume(resume, changed_code=changed_code))
+        show(launch.resume(resume, changed_code=changed_code))
         return
     if model is None and config is None:
         raise InputError("which model? Give a zoo name such as convnet, or your own as file.py:factory")
@@ -72,13 +69,12 @@ def train(
         model, data, epochs, batch_size, seed, settings, config, init_from, freeze, with_tensorboard, finds_batch=True
     )
     chosen = parse("serial" if plan is None else plan)
-    start = auto.train if auto.is_auto(chosen) else api.train_new
-    show(start(order, chosen, out, shlex.join(["manyhands", *sys.argv[1:]])))
+    show(api.start(order, chosen, out, shlex.join(["manyhands", *sys.argv[1:]])))
 
 
 def show(run: run_folder.Run) -> None:
     """Print what a run came to; of several ranks that were started with this command, the first speaks."""
-    if not runs.leads():
+    if not launch.leads():
         return
     result = process.as_json(run)
     if output.wants_json():

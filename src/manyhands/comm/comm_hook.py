@@ -1,4 +1,4 @@
-"""Compression: a rank's gradients on their way to the sum over all ranks, made smaller.
+"""Comm hook: a rank's gradients on their way to the sum over all ranks, made smaller.
 
     owed = residual + weight · gradient
 

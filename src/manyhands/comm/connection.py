@@ -1,4 +1,4 @@
-"""Wire: messages between two processes of which either may end at any time.
+"""Connection: messages between two processes of which either may end at any time.
 
     │ bytes of the head │ head, as JSON │ first tensor │ second tensor │ …
 

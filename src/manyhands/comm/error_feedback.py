@@ -1,4 +1,4 @@
-"""Residuals: what a rank has not sent yet of its gradients, kept by parameter and laid out as DDP's buckets are.
+"""Error feedback: what a rank has not sent yet of its gradients, kept by parameter and laid out as DDP's buckets are.
 
     first step          ┌────────────── a b c d ──────────────┐   one bucket
     from the second on  ┌──── d c ────┐ ┌──── b a ────┐           in the order in which gradients come

@@ -1,4 +1,4 @@
-"""Message: a tensor from one rank to another; one of a GPU by way of the host, whose memory alone gloo sends.
+"""Host staged: a tensor from one rank to another; one of a GPU by way of the host, whose memory alone gloo sends.
 
 (NCCL would carry it from GPU to GPU, but knows no tags: what two ranks send each other must be asked for in one order
 on both, and stages of a pipeline do not keep one. Nor can ranks share a GPU there.)

@@ -1,4 +1,4 @@
-"""Measure: how long messages take between ranks of this host (`python -m manyhands.comm.links_rank` is one of them)."""
+"""Links: how long messages take between ranks of this host (`python -m manyhands.comm.links_rank` is one of them)."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""Store: each source decoded once into contiguous arrays that every later start maps into memory."""
+"""Cache: each source decoded once into contiguous arrays that every later start maps into memory."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Known sets: their files, where these come from, under which licence, and who reads them."""
+"""Catalog: their files, where these come from, under which licence, and who reads them."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The usual loader: torch's DataLoader over single samples, each transformed as torchvision's ToTensor and
+"""Dataloader feed: torch's DataLoader over single samples, each transformed as torchvision's ToTensor and
 Normalize do it; the feed of the `plain` reference."""
 
 import os

@@ -1,4 +1,4 @@
-"""Picture: one image file as the array that is stored."""
+"""Image file: one image file as the array that is stored."""
 
 import io
 

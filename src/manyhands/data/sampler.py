@@ -1,4 +1,4 @@
-"""Feed: a rank's batches; batch i of epoch e holds the same samples whatever the number of ranks.
+"""Sampler: a rank's batches; batch i of epoch e holds the same samples whatever the number of ranks.
 
 A feed yields small tuples of tensors and knows, in `prepare`, how one becomes a model's input and its labels.
 `prepare` runs inside the training step, where it can be compiled or captured with the rest:

@@ -1,4 +1,4 @@
-"""Columns: the raw text of a table as features, fitted on its training rows."""
+"""Tabular: the raw text of a table as features, fitted on its training rows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Tokens: words, signs and emoji of a text, and the ids that stand for them."""
+"""Vocabulary: words, signs and emoji of a text, and the ids that stand for them."""
 
 import re
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Which layers does a model have, and what does each cost in FLOPs and bytes? Start reading at `graph`, then `trace`."""
+"""Which layers does a model have, and what does each cost? Start reading at `graph`, then `trace`."""

@@ -1,4 +1,4 @@
-"""Fuse: a layer that learns and the small ones that follow it, as one.
+"""Coarsen: a layer that learns and the small ones that follow it, as one.
 
 A pool or an activation is split as the layer is whose output it takes; to split it otherwise would move that output
 twice for nothing. So a search is spared three quarters of the layers.

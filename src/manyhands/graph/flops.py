@@ -1,4 +1,4 @@
-"""Work: what kind of layer an operation makes, and how many floating-point operations its forward pass takes."""
+"""Flops: what kind of layer an operation makes, and how many floating-point operations its forward pass takes."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""Watch: the layers of a module that cannot be exported, as its modules are called, as a chain."""
+"""Hook trace: the layers of a module that cannot be exported, as its modules are called, as a chain."""
 
 from collections.abc import Callable, Iterator
 from math import prod

@@ -1,4 +1,4 @@
-"""Exam: the test part of a run's data, on which trained models are asked one after the other."""
+"""Test set: the test part of a run's data, on which trained models are asked one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Average: the mean of the weights of several checkpoints, as one file, scored beside those that it is of."""
+"""Weight average: the mean of the weights of several checkpoints, as one file, scored beside those that it is of."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Described: a cluster from a file, shipped or a user's own, for machines that are not at hand.
+"""Cluster TOML: a cluster from a file, shipped or a user's own, for machines that are not at hand.
 
 name = "p100x4-ib"
 devices = 4               # as many as are taken where nobody says how many

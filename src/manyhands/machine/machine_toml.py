@@ -1,4 +1,4 @@
-"""Describe: a machine as a file, machine.toml, that a probe writes or a person.
+"""Machine TOML: a machine as a file, machine.toml, that a probe writes or a person.
 
 The least that a description needs:
 

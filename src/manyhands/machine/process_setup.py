@@ -1,4 +1,4 @@
-"""How a process settles on the machine before its work: cores, threads, and an allocator that keeps its memory."""
+"""Process setup: cores, threads, and an allocator that keeps its memory."""
 
 import ctypes
 import os

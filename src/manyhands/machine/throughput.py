@@ -1,4 +1,4 @@
-"""Rate: how fast a device does one kind of work."""
+"""Throughput: how fast a device does one kind of work."""
 
 from dataclasses import dataclass
 

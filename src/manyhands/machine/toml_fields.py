@@ -1,4 +1,4 @@
-"""Fields: a table of a machine file, read field by field; what is wrong is said in one line that can be acted on."""
+"""TOML fields: a table of a machine file, read field by field, with one line for what is wrong."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Profile: how long each layer takes inside real steps on this machine.
+"""Layer profiler: how long each layer takes inside real steps on this machine.
 
-Layers are timed where they stand (engine.loop.layer_profiler). The profile of a plan with several ranks is taken in as many
-processes at once, pinned as the ranks will be, that do not exchange anything.
+Layers are timed where they stand (engine.loop.layer_profiler). The profile of a plan with several ranks is taken in as
+many processes at once, pinned as the ranks will be, that do not exchange anything.
 
     python -m manyhands.measure.layer_profiler_worker FOLDER RANK      is one of these processes
 """

@@ -1,4 +1,4 @@
-"""Profiled: what one process sees of the layers, while others beside it do the same.
+"""Layer profiler worker: what one process sees of the layers, while others beside it do the same.
 
 For a plan that cuts layers the process goes through them as its ranks will, though it has all of each: what it takes to
 know where parts lie is as much as the work of a small layer.

@@ -1,4 +1,4 @@
-"""Links: what ranks of this machine exchange takes, measured once and remembered."""
+"""Link timing: what ranks of this machine exchange takes, measured once and remembered."""
 
 import hashlib
 import json

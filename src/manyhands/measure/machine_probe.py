@@ -1,4 +1,4 @@
-"""Probe: this machine, with what its devices and the links between its ranks were measured to do."""
+"""Machine probe: this machine, with what its devices and the links between its ranks were measured to do."""
 
 import json
 import sys

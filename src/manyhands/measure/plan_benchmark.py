@@ -1,4 +1,4 @@
-"""Contest: real steps of several plans, in turn, each in processes of its own.
+"""Plan benchmark: real steps of several plans, in turn, each in processes of its own.
 
 Every plan gets its processes, pinned and settled as a training's would be; they come up together and wait until all
 are warm. A round lets each plan train for a moment while the others sleep: what else disturbs the machine falls on all

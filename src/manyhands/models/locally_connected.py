@@ -1,4 +1,4 @@
-"""A small network with locally connected layers: convolutions whose weights differ at every position."""
+"""Locally connected: convolutions whose weights differ at every position."""
 
 import math
 from collections import OrderedDict

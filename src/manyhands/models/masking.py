@@ -1,4 +1,4 @@
-"""Layers over sequences of tokens: which positions are real, and what is kept of them."""
+"""Masking: which positions are real, and what is kept of them."""
 
 import torch
 from torch import Tensor, nn

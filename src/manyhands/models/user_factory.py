@@ -1,4 +1,4 @@
-"""The user's own model: a factory in a file or a module, called with what it asks for."""
+"""User factory: a factory in a file or a module, called with what it asks for."""
 
 import importlib
 import importlib.util

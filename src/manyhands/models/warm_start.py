@@ -1,4 +1,4 @@
-"""Starting from another model's weights: what fits is taken, and what is frozen stays."""
+"""Warm start: what fits is taken, and what is frozen stays."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

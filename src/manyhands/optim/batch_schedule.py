@@ -1,4 +1,4 @@
-"""Growth: batches that become larger on the way, where a schedule would let the rate fall.
+"""Batch schedule: batches that become larger on the way, where a schedule would let the rate fall.
 
     "0.5:2,0.75:4" over 8 epochs        epoch   0   1   2   3 │ 4   5 │ 6    7
                                         batch  64  64  64  64 │128 128│512  512

@@ -1,4 +1,4 @@
-"""Passes: what LARS and LAMB do with every element, as loops over memory that numba compiles.
+"""CPU kernels: what LARS and LAMB do with every element, as loops over memory that numba compiles.
 
 A step is bound by memory, and torch would go through it many times: the sums of squares alone cost more than half a
 step of its fused SGD. Here a layer is read for its norms, and once more, at best from the cache, to be changed. A pass

@@ -1,4 +1,4 @@
-"""Optimizers by name: as the usual script writes them, or in torch's fastest implementation."""
+"""Factory: as the usual script writes them, or in torch's fastest implementation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,8 +27,8 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {
     "lamb": LAMB,
 }
 
-# Where torch has a fused kernel, and where we have (optim.cpu_kernels, optim.triton_kernels). Adagrad's for CUDA is younger than the
-# oldest torch we support.
+# Where torch has a fused kernel, and where we have (optim.cpu_kernels, optim.triton_kernels). Adagrad's for CUDA is
+# younger than the oldest torch we support.
 _FUSED: dict[str, tuple[str, ...]] = {
     "sgd": ("cpu", "cuda"),
     "momentum": ("cpu", "cuda"),

@@ -1,4 +1,4 @@
-"""Trust: optimizers whose layers each go as far in a step as the norm of their weights allows.
+"""Layerwise: optimizers whose layers each go as far in a step as the norm of their weights allows.
 
     ratio = |w| / |u|    where both are above 0, else 1
 

@@ -1,4 +1,4 @@
-"""Scaling: the rate for a batch of another size than the one that a rate was chosen for.
+"""LR scaling: the rate for a batch of another size than the one that a rate was chosen for.
 
 none     lr
 linear   lr · B / base        Goyal et al. 2017: as many samples move the weights as far; for SGD, with a warm-up

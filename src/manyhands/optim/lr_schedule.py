@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what multiplies the base rate at each step.
+"""LR schedule: what multiplies the base rate at each step.
 
     constant   ────────────        step       ────┐
                                                   └───┐

@@ -1,4 +1,4 @@
-"""Blocks: what LARS and LAMB do with every element on a GPU, as kernels that Triton compiles.
+"""Triton kernels: what LARS and LAMB do with every element on a GPU, as kernels that Triton compiles.
 
 By torch's own operations, each of which reads and writes all of its arrays, a step costs 3.7 to 6.6 times one of
 torch's fused SGD and AdamW (H200). Here a kernel goes over all layers at once: a block of it over so many elements of

@@ -1,4 +1,4 @@
-"""Named split: how the layers of a name are split, whatever a plan's axes say.
+"""Layer rules: how the layers of a name are split, whatever a plan's axes say.
 
 In a plan file, where later entries win:
 
@@ -6,7 +6,7 @@ In a plan file, where later entries win:
     name = "dense_*"          # a layer or a pattern of names; one of several that are joined is then split apart
     parameter = 4             # beside it sample, reduction and copies; 1 where they are left out
     devices = [0, 1, 2, 3]    # of the parts, samples counted slowest; the first ones where they are left out
-    cannon = true             # of dense layers by sample=q, parameter=q: the weight in q x q blocks (engine.sharding.layers.cannon)
+    cannon = true             # of dense layers by sample=q, parameter=q: the weight in q x q blocks (Cannon)
 """
 
 from collections.abc import Iterable, Mapping

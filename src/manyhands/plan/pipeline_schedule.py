@@ -1,4 +1,4 @@
-"""Schedules: what each device of a pipeline does with its micro-batches, and in which order.
+"""Pipeline schedule: what each device of a pipeline does with its micro-batches, and in which order.
 
 Rows are devices, columns are time. Micro-batch 0 goes forward as 0 and comes back as a; a backward takes twice the time
 of a forward. A dot is a bubble. Three devices, four micro-batches:

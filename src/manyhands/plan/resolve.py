@@ -1,4 +1,4 @@
-"""Layered: the split of every layer under a plan, by its axes and by what it says of single layers."""
+"""Resolve: the split of every layer under a plan, by its axes and by what it says of single layers."""
 
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Graph, Layer

@@ -1,4 +1,4 @@
-"""Split: how one layer's work is cut, and which devices have the parts."""
+"""Sharding: how one layer's work is cut, and which devices have the parts."""
 
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +21,7 @@ class Split:
     reduction: int = 1
     copies: int = 1
     devices: tuple[int, ...] = (0,)
-    cannon: bool = False  # a dense layer by sample=q, parameter=q whose weight lies in q x q blocks (engine.sharding.layers.cannon)
+    cannon: bool = False  # a dense layer by sample=q, parameter=q whose weight lies in q x q blocks (Cannon's)
 
     def __post_init__(self) -> None:
         for name, degree in self.degrees.items():

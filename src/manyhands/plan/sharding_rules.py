@@ -1,4 +1,4 @@
-"""Partition: which splits a layer supports."""
+"""Sharding rules: which splits a layer supports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

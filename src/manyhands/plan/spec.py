@@ -1,4 +1,4 @@
-"""Plan words: `data:2,precision=bf16` on the command line, and plan files."""
+"""Spec: `data:2,precision=bf16` on the command line, and plan files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pipeline: which stage each layer of a plan is in, which devices have it, and in which order they work on it."""
+"""Stages: which stage each layer of a plan is in, which devices have it, and in which order they work on it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Fault: workers slowed on purpose, to see what the others' waiting costs; engine and virtual cluster draw alike.
+"""Stragglers: workers slowed on purpose, to see what the others' waiting costs; engine and virtual cluster draw alike.
 
 fault.slow_rank=1:3x        every step of rank 1 takes 3 times as long
 fault.slow_steps=0.1:10x    one step in ten, drawn by seed, rank and step, takes 10 times as long

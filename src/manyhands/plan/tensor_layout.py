@@ -1,4 +1,4 @@
-"""tensor_layout: TODO."""
+"""Tensor layout: which rows and columns of a tensor each device holds, and which devices hold the same."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

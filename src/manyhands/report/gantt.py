@@ -1,4 +1,4 @@
-"""Lanes: a step's timeline as lines of text, one for each device."""
+"""Gantt: a step's timeline as lines of text, one for each device."""
 
 from collections.abc import Sequence
 

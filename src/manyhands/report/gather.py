@@ -1,4 +1,4 @@
-"""Report: what was found in folders, ready to be written as a page, as Markdown, as CSV and as pictures."""
+"""Gather: what was found in folders, ready to be written as a page, as Markdown, as CSV and as pictures."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

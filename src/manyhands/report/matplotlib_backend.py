@@ -1,4 +1,4 @@
-"""Plots: charts as pictures, SVG or PNG, by matplotlib."""
+"""Matplotlib backend: charts as pictures, SVG or PNG, by matplotlib."""
 
 import io
 import textwrap

@@ -1,4 +1,4 @@
-"""Figures: charts as Plotly draws them; colours are named, and the page puts in those of its light or dark ground."""
+"""Plotly backend: charts as Plotly draws them; the page puts in the colours of its light or dark ground."""
 
 import math
 from collections.abc import Iterable

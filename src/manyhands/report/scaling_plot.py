@@ -1,4 +1,4 @@
-"""Scaling: speed-up over numbers of devices as a small plot of text beside the ideal line; both edges are doublings."""
+"""Scaling plot: speed-up over numbers of devices as a small plot of text beside the ideal line."""
 
 import math
 from collections.abc import Sequence

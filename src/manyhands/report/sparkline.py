@@ -1,4 +1,4 @@
-"""Spark: a curve as one line of text."""
+"""Sparkline: a curve as one line of text."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Extract: a run's metrics and its timeline as files that other programs read."""
+"""Export metrics: a run's metrics and its timeline as files that other programs read."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Hold: one process at a time trains in a run's folder, until the run has finished."""
+"""Lock: one process at a time trains in a run's folder, until the run has finished."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Curve: what the validations of a run tell of time: seconds an epoch, and seconds to an accuracy."""
+"""Metrics reader: what the validations of a run tell of time: seconds an epoch, and seconds to an accuracy."""
 
 import json
 from collections.abc import Iterator

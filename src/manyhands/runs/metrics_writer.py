@@ -1,4 +1,4 @@
-"""Metrics: what the loop tells of its steps, written down while it runs."""
+"""Metrics writer: what the loop tells of its steps, written down while it runs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Store: run folders on disk, read and written without torch.
+"""Run folder: run folders on disk, read and written without torch.
 
 RUN/
   run.json        status, config, plan, machine, versions, ranks, layers, result

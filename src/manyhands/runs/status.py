@@ -1,4 +1,4 @@
-"""Outcome: how a run failed, written into its run.json; bad input leaves no run at all."""
+"""Status: how a run failed, written into its run.json; bad input leaves no run at all."""
 
 import shutil
 import traceback

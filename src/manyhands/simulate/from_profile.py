@@ -1,4 +1,4 @@
-"""Predicted: the step of a plan on this machine, simulated from what its layers and links cost here."""
+"""From profile: the step of a plan on this machine, simulated from what its layers and links cost here."""
 
 from manyhands.config import Config
 from manyhands.graph.graph import Graph

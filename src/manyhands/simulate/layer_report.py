@@ -1,4 +1,4 @@
-"""Explained: why a plan takes as long as it is predicted to, layer by layer and in words."""
+"""Layer report: why a plan takes as long as it is predicted to, layer by layer and in words."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Layers: the graph of a config's model, on its data."""
+"""Model graph: the graph of a config's model, on its data."""
 
 from manyhands.config import Config, with_values
 from manyhands.data.load import load

@@ -1,4 +1,4 @@
-"""Simulated: what a plan would do on a machine, for the model and the data of a config."""
+"""Simulator: what a plan would do on a machine, for the model and the data of a config."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

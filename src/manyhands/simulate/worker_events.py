@@ -1,4 +1,4 @@
-"""Events: a virtual clock in whole nanoseconds, and what processes wait for on it.
+"""Worker events: a virtual clock in whole nanoseconds, and what processes wait for on it.
 
 A process is a generator that yields what it waits for. What happens at the same moment happens in the order in which it
 was asked for, so that a simulation is the same each time.

@@ -1,4 +1,4 @@
-"""Crew: what the workers of an epoch do when, for each kind of consistency, as a stream of acts.
+"""Worker processes: what the workers of an epoch do when, for each kind of consistency, as a stream of acts.
 
 Times do not depend on what is learned, so that the stream is known without a model; a training obeys it with real
 weights (runs.cluster). The rules of who waits for whom are plan.consistency's, as in the engine.

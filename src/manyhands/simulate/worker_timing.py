@@ -1,4 +1,4 @@
-"""Pace: what workers and servers of a cluster take for everything that they do."""
+"""Worker timing: what workers and servers of a cluster take for everything that they do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

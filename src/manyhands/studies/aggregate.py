@@ -1,4 +1,4 @@
-"""Rows: the runs of each case as means with deviations, the first case being what speed-ups are over."""
+"""Aggregate: the runs of each case as means with deviations, the first case being what speed-ups are over."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Finding: whether what a source found holds here, told in a sentence a claim with the numbers that say so.
+"""Claims: whether what a source found holds here, told in a sentence a claim with the numbers that say so.
 
 Each of a recipe's [[claims]] has `words`, a `kind` and what that needs:
 

@@ -1,4 +1,4 @@
-"""Columns: what a study tells of its cells beside time and accuracy, by name, for `columns` in a recipe."""
+"""Derived metrics: what a study tells of its cells beside time and accuracy, by name, for `columns` in a recipe."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Cells of a sweep: what is varied in each, by axis, and what a cell is called."""
+"""Grid: what is varied in each, by axis, and what a cell is called."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

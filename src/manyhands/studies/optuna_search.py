@@ -1,4 +1,4 @@
-"""Sampled: cells that Optuna chooses, each from what the earlier ones came to.
+"""Optuna search: cells that Optuna chooses, each from what the earlier ones came to.
 
 Its sampler is seeded and is told the cells in their order, so a sweep that goes on after a kill asks for the same
 cells, and those that have finished are not trained again.

@@ -1,4 +1,4 @@
-"""Recipe check: what a recipe's file may hold, so that a slip is told before anything is trained."""
+"""Recipe schema: what a recipe's file may hold, so that a slip is told before anything is trained."""
 
 import math
 from collections.abc import Mapping, Sequence

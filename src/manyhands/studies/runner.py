@@ -1,4 +1,4 @@
-"""Sweep: many trainings in one folder, each in a fresh process; what has finished there is never done twice.
+"""Runner: many trainings in one folder, each in a fresh process; what has finished there is never done twice.
 
 repeat 0    A B C …       interleaved, so that a machine that grows slower does so for all
 repeat 1    A B C …       repeat r uses seed + r in every case, so that cases are paired
@@ -17,8 +17,7 @@ from manyhands.files import locked
 from manyhands.progress import Bar, bar, say
 from manyhands.runs import run_folder
 from manyhands.studies.grid import Case
-from manyhands.train import create
-from manyhands.train import launch as runs
+from manyhands.train import create, launch
 from manyhands.tune.plan.complete import completed
 
 LOCK = ".lock"
@@ -47,7 +46,7 @@ class Sweep:
         config = replace(case.config, train=replace(case.config.train, seed=case.config.train.seed + repeat))
         run = create.begin(config, completed(case.plan, config), folder).update(case=case.label, repeat=repeat)
         try:
-            with _part(self.shown, case.label) as part, runs.watched(folder, part):
+            with _part(self.shown, case.label) as part, launch.watched(folder, part):
                 code, errors = in_fresh_process("manyhands.train.worker", str(folder))
         except KeyboardInterrupt:
             if (run := run_folder.load(folder)).status == "running":  # whose process could not say so itself

@@ -1,4 +1,4 @@
-"""Virtual: what a cell of a study says beside its plan and config when nothing is trained."""
+"""Simulation options: what a cell of a study says beside its plan and config when nothing is trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

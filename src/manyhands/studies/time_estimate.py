@@ -1,4 +1,4 @@
-"""Estimate: how long a sweep will take, from earlier runs of the same kind or from one short training."""
+"""Time estimate: how long a sweep will take, from earlier runs of the same kind or from one short training."""
 
 import json
 from collections.abc import Sequence

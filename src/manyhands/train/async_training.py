@@ -1,4 +1,4 @@
-"""Conducted: a training whose workers do not keep step, around the loop that trains in one process.
+"""Async training: a training whose workers do not keep step, around the loop that trains in one process.
 
 This process is the conductor: it starts workers and servers, hands out the work, and alone writes.
 """

@@ -1,4 +1,4 @@
-"""Hand: a worker or a server of a conducted run (`python -m manyhands.train.async_worker RUN PORT RANK`)."""
+"""Async worker: a worker or a server of a conducted run (`python -m manyhands.train.async_worker RUN PORT RANK`)."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Bind: give every open option of a plan a value before the engine sees it, the best that was measured here.
+"""Autotune: give every open option of a plan a value before the engine sees it, the best that was measured here.
 
 What is not said of `plain` gets PyTorch's defaults. For `serial`, what is known to help is taken (the
 allocator, the feed, our kernels), and what depends on model, batch and machine is tried for some real steps:

@@ -34,7 +34,7 @@ from manyhands.graph.coarsen import fuse
 from manyhands.graph.idle import idle_parameters
 from manyhands.graph.trace import trace
 from manyhands.models import zoo
-from manyhands.optim import factory as optim
+from manyhands.optim import factory
 from manyhands.optim.lr_scaling import base_rate
 from manyhands.optim.options import TRUSTING
 from manyhands.plan.plan import Plan
@@ -89,7 +89,7 @@ def assemble(
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"model {config.model.name} has nothing to train: no parameter requires a gradient")
     make = partial(
-        optim.build,
+        factory.build,
         options=config.optim,
         lr=lr,
         best=not plan.is_baseline,

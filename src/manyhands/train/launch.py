@@ -1,4 +1,4 @@
-"""Run: one training from a config and a plan to a finished folder.
+"""Launch: one training from a config and a plan to a finished folder.
 
 `begin` makes the folder, and its run.json is the whole order; `execute` carries it out in this process. So a
 rank or a repeat in a fresh process needs to be told the folder alone.

@@ -1,4 +1,4 @@
-"""What a plan must know before torch is imported: device, backend, cores, threads, allocator."""
+"""Plan constraints: device, backend, cores, threads, allocator."""
 
 from manyhands.comm.ranks.rank_info import Place
 from manyhands.config import Config

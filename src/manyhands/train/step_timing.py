@@ -1,4 +1,4 @@
-"""Trial: measure plans by some real steps of each."""
+"""Step timing: measure plans by some real steps of each."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Training: data, binding, loop, evaluation and the result, for a run whose folder exists."""
+"""Train: data, binding, loop, evaluation and the result, for a run whose folder exists."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Pick: the batch size of `train.batch_size=auto`, the largest that pays.
+"""Auto batch size: the batch size of `train.batch_size=auto`, the largest that pays.
 
 Sizes are doubled, each in a fresh process, as long as a larger one runs and is faster, an epoch has some steps left,
 and the critical batch is not passed, where an earlier `tune batch-size` has found it. The rate goes with the size,
@@ -8,7 +8,7 @@ unless it is given.
 import time
 from typing import Any
 
-from manyhands import config as runs
+from manyhands import config as config_module
 from manyhands.comm.ranks.rank_info import place
 from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError
@@ -36,7 +36,7 @@ def pick(config: Config, plan: Plan) -> tuple[Config, dict[str, Any]]:
         )
     begun = time.perf_counter()
     first = max(FIRST, plan.world)
-    config = with_values(runs.located(config), {"train.batch_size": first})
+    config = with_values(config_module.located(config), {"train.batch_size": first})
     unscaled = with_values(config, {"optim.scaling": "none"})
     speeds = Speeds(unscaled, settled(config, parse("serial") if plan.axes[0].name == "auto" else plan))
     critical = critical_batch.recall(config)

@@ -1,4 +1,4 @@
-"""Child: a part of the tuning, in a fresh process or in ranks, where it may run out of memory without harm.
+"""Child process: a part of the tuning, in a fresh process or in ranks, where it may run out of memory without harm.
 
     python -m manyhands.tune.worker FOLDER [launch]
 

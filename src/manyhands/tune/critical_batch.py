@@ -1,4 +1,4 @@
-"""Kept: the critical batch that an earlier tuning found for the same model and data."""
+"""Critical batch: the critical batch that an earlier tuning found for the same model and data."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Workers: the number of loader processes that makes an epoch shortest."""
+"""Loader workers: the number of loader processes that makes an epoch shortest."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Loaders: steps with the loading in them, by the number of loader processes; a child's work."""
+"""Loader workers worker: steps with the loading in them, by the number of loader processes; a child's work."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rate: the learning rate that a range test suggests (Smith 2017).
+"""LR range test: the learning rate that a range test suggests (Smith 2017).
 
 loss │────╮          ╱          steps whose rate grows by the same factor each
      │     ╲        ╱

@@ -1,4 +1,4 @@
-"""Ramp: a step at each of some growing rates, until the loss blows up; a child's work."""
+"""LR range worker: a step at each of some growing rates, until the loss blows up; a child's work."""
 
 import math
 from typing import Any

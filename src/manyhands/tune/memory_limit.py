@@ -1,4 +1,4 @@
-"""Memory: a limit for a process that may ask for more than there is, so that it fails and the machine does not."""
+"""Memory limit: a limit for a process that may ask for too much, so that it fails and the machine does not."""
 
 import resource
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Law: how many steps a training needs at each batch size, and where larger batches stop saving any.
+"""Steps vs batch: how many steps a training needs at each batch size, and where larger batches stop saving any.
 
 McCandlish et al. 2018: steps(B) = least_steps + least_samples / B, so that
 

@@ -1,4 +1,4 @@
-"""Speeds: batch sizes, each measured once, in a fresh process that may run out of memory."""
+"""Throughput: batch sizes, each measured once, in a fresh process that may run out of memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Knee: the batch size after which a larger one is hardly faster."""
+"""Throughput knee: the batch size after which a larger one is hardly faster."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

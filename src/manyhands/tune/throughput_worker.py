@@ -1,4 +1,4 @@
-"""Throughput: how fast steps of one batch size are, and what memory they take; a child's work."""
+"""Throughput worker: how fast steps of one batch size are, and what memory they take; a child's work."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pursuit: how many steps, and how long, a training takes to a target accuracy; a child's work.
+"""Time to accuracy: how many steps, and how long, a training takes to a target accuracy; a child's work.
 
 The validation part is scored ever less often, each time a tenth later than the last, so that steps to the target are
 known alike at every batch size; and never before a quarter as many samples were trained with as it has itself. The time

@@ -1,4 +1,4 @@
-"""Works: what a child can be asked for."""
+"""Worker: what a child can be asked for."""
 
 import json
 import sys

@@ -25,7 +25,8 @@ def mpirun(world: int, *command: str) -> "subprocess.CompletedProcess[str]":
 
 def test_a_rank_that_fails_ends_the_others() -> None:
     code = (
-        "from manyhands.comm.rendezvous import join; from manyhands.comm.ranks.rank_info import place; import torch.distributed as dist; here = place();"
+        "from manyhands.comm.rendezvous import join; from manyhands.comm.ranks.rank_info import place;"
+        "import torch.distributed as dist; here = place();"
         "join(here, 'mpi', timeout=60); 1 / here.rank; dist.barrier()"
     )
     done = mpirun(2, "-c", code)

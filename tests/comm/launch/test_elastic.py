@@ -72,7 +72,8 @@ def launcher(tmp_path: Path) -> "Callable[[str, str], subprocess.Popen[str]]":
     """A launcher of two ranks in a process of its own, which have met."""
 
     def start(mode: str, backend: str) -> "subprocess.Popen[str]":
-        code = f"from manyhands.comm.launch.elastic import ranks; ranks('faulty', ['{mode}', '{backend}', '{tmp_path}'], 2)"
+        order = f"ranks('faulty', ['{mode}', '{backend}', '{tmp_path}'], 2)"
+        code = f"from manyhands.comm.launch.elastic import ranks; {order}"
         child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
         assert until(lambda: len(list(tmp_path.glob("*.met"))) == 2, 60)
         return child

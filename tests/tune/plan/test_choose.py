@@ -184,7 +184,7 @@ def test_auto_inside_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PlanError, match="without torchrun"):
-        api.train(SMALL, parse("auto"), None)
+        api.start(SMALL, parse("auto"), None)
 
 
 @pytest.mark.parametrize("words", ["serial", "data:2", pytest.param("owt:2", marks=pytest.mark.long)])
@@ -195,7 +195,7 @@ def test_auto_trains_what_was_found(
     plan = settle_early(parse(f"{words},{BOUND}"), SMALL, detect())
     best = Candidate(plan, 2.5, 3.0, 0.1)
     monkeypatch.setattr(choose, "find", lambda *_: Answer(best, (best,), 12.5))
-    run = api.train(SMALL, parse("auto"), tmp_path / "run")
+    run = api.start(SMALL, parse("auto"), tmp_path / "run")
     assert run.status == "finished"
     assert run.result is not None
     assert run.result["predicted_step_ms"] == 2.5

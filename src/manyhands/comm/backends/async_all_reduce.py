@@ -1,4 +1,4 @@
-"""Later: sums over all ranks, one a step, that come while a rank goes on with steps to follow.
+"""Async all reduce: sums over all ranks, one a step, that come while a rank goes on with steps to follow.
 
 The rows of a step lie in one slot of a ring. A rank fills its row, sends it, and asks now and then what has come:
 

@@ -1,4 +1,4 @@
-"""Group: what torch.distributed asks of a process group, brought down to a few operations on rows of elements.
+"""Base: what torch.distributed asks of a process group, brought down to a few operations on rows of elements.
 
 A row is a contiguous tensor of one dimension. A backend of ours gives the eight operations below; names,
 options, shapes and tensors that are not contiguous are dealt with here. Collectives end before they return.

@@ -1,4 +1,4 @@
-"""Mail: messages between two ranks through the boxes of an arena.
+"""Point to point: messages between two ranks through the boxes of an arena.
 
 A message goes in pieces, after a head that says its tag and its size; a box holds a few, so that sender and receiver
 work at once. Messages of a pair with the same tag keep their order; one that is not asked for yet is put aside.

@@ -1,4 +1,4 @@
-"""Arena: memory that all ranks of one host share, and the flags by which they wait for each other.
+"""Shared memory: memory that all ranks of one host share, and the flags by which they wait for each other.
 
     flags      a line a rank: how many barriers it has reached
     counters   a line a pair of ranks: messages sent, messages taken

@@ -1,4 +1,5 @@
-"""Wait: look at a condition until it holds, fast when it soon does, without burning a core for ever when it does not.
+"""Spin wait: look at a condition until it holds, fast when it soon does, without burning a core for ever when it does
+not.
 
 A core is not given away between looks (sched_yield): where anything else runs, that costs a time slice of some
 milliseconds, for which the other ranks then wait, and give theirs away.

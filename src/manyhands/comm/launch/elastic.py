@@ -1,4 +1,4 @@
-"""Launch: start work in processes of its own."""
+"""Elastic: start work in processes of its own."""
 
 import contextlib
 import logging

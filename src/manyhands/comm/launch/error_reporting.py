@@ -1,4 +1,4 @@
-"""Speaker: which of the ranks that another launcher has started says why they failed."""
+"""Error reporting: which of the ranks that another launcher has started says why they failed."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Flock: processes of one host of which some may die while the others go on."""
+"""Supervisor: processes of one host of which some may die while the others go on."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Team: the ranks that train together, and what they exchange beside gradients."""
+"""Rank group: the ranks that train together, and what they exchange beside gradients."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rank: what a process does first when it is one of many.
+"""Rank info: what a process does first when it is one of many.
 
 `python -m manyhands.comm.launch.bootstrap module arguments…` runs a module as a rank that ends with its launcher.
 """

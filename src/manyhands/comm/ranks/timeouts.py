@@ -1,4 +1,4 @@
-"""Late: which ranks a collective waited for in vain.
+"""Timeouts: which ranks a collective waited for in vain.
 
 Where the backend itself cannot tell (gloo, MPI), a rank whose wait has timed out leaves a note in the store by which
 the ranks met. Those that wait too do the same within a moment; whoever has left none is late.

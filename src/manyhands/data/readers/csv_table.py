@@ -1,4 +1,4 @@
-"""Table: a CSV with a header line, packed or not, and the column that holds the class."""
+"""CSV table: a CSV with a header line, packed or not, and the column that holds the class."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Layout: which image of a folder or zip belongs to which class and part, by its name."""
+"""Image folders: which image of a folder or zip belongs to which class and part, by its name."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Text: one text a line and one class number a line, in the files of TweetEval."""
+"""Tweeteval: one text a line and one class number a line, in the files of TweetEval."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Conductor: hands out the work of a training whose workers do not keep step, and hears what comes of it.
+"""Coordinator: hands out the work of a training whose workers do not keep step, and hears what comes of it.
 
     conductor   the loop: schedule, metrics, validation, checkpoints, as one device has them
        │ items, losses

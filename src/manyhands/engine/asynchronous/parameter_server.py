@@ -1,4 +1,4 @@
-"""Server: keeps a part of all parameters and the optimizer's state for it, and lets workers pull and push.
+"""Parameter server: keeps a part of all parameters and the optimizer's state for it, and lets workers pull and push.
 
     sync, stale   the gradients of a step wait until all workers have pushed theirs; then one update, in their order.
                   A pull for step c waits until the updates of all steps before c - s are there (s = 0: sync)

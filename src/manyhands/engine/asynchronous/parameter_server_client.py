@@ -1,4 +1,4 @@
-"""Pushing: the exchange of a worker whose weights live on servers.
+"""Parameter server client: the exchange of a worker whose weights live on servers.
 
 backward   … conv2   conv1                     gradients go out as soon as those of a server's part are all there
 servers        part 1 ─→   part 0 ─→           a thread for each

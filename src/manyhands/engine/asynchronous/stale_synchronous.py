@@ -1,4 +1,5 @@
-"""Stale: data parallelism in which a rank goes on before the others' gradients have come, by at most so many steps.
+"""Stale synchronous: data parallelism in which a rank goes on before the others' gradients have come, by at most so
+many steps.
 
     staleness 1     rank 0   ─ 0 ─┬─ 1 ─┬─ 2 ──┬─ 3 ─       before step c all sums before c − 1 are in the weights,
                     sum 0         └─────│─┐ ┌──│───         and all that have come since

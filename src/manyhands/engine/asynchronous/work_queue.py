@@ -1,4 +1,4 @@
-"""Agenda: the work that is handed out to workers that do not keep step, item by item.
+"""Work queue: the work that is handed out to workers that do not keep step, item by item.
 
     batch 7    part 0 ✓   part 1 ✓   part 2 …   part 3 ✓        an item is one part of one batch
     batch 8    part 0 …   part 1 …   part 2     part 3          … a worker is at it

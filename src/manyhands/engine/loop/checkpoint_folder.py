@@ -1,4 +1,4 @@
-"""Checkpoint folder: the checkpoints of a run: which there are, which is best, which are whole; old ones are removed."""
+"""Checkpoint folder: which checkpoints a run has, which is best and which are whole; old ones are removed."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Slow: a rank that is made slower on purpose, to see what the others' waiting costs.
+"""Straggler: a rank that is made slower on purpose, to see what the others' waiting costs.
 
 A rank sleeps after its forward pass, by whose time it knows what a step takes it: a backward pass takes about two
 forward passes, and in it ranks may wait for each other, which is no work.

@@ -1,4 +1,4 @@
-"""Clock: where the time of a training goes, phase by phase, and how fast its steady state is."""
+"""Timers: where the time of a training goes, phase by phase, and how fast its steady state is."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Average: the mean of the weights over steps, beside the weights that go on learning.
+"""Weight averaging: the mean of the weights over steps, beside the weights that go on learning.
 
     ema    m ← decay·m + (1 − decay)·w     after every step
     swa    m ← m + (w − m) / (n + 1)       after some of the last steps: ten or more, at most an epoch apart

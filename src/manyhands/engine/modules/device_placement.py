@@ -1,4 +1,4 @@
-"""Placement: layers on another device than the rest of the model, such as pooling on the CPU beside a GPU.
+"""Device placement: layers on another device than the rest of the model, such as pooling on the CPU beside a GPU.
 
     convolution (cuda) ──→ [to cpu] pooling (cpu) [to cuda] ──→ convolution (cuda)
 

@@ -1,4 +1,4 @@
-"""Apart: the backward pass of a layer in two halves, of which the second can wait.
+"""Split layers: the backward pass of a layer in two halves, of which the second can wait.
 
     whole    | input 3, weights 3 | input 2, weights 2 | weights 1 |      a model of three layers
     apart    | input 3 | input 2 |  …  | weights 3 | weights 2 | weights 1 |
@@ -118,7 +118,8 @@ class _Apart(torch.autograd.Function):
 def defer(module: nn.Module, later: Later) -> bool:
     """Leave a layer's weight gradients to `later`; whether it is a layer whose can wait.
 
-    Call it before the layer is cut (engine.sharding.sharded_layer): weights are read at each call, so they may become smaller.
+    Call it before the layer is cut (engine.sharding.sharded_layer): weights are read at each call, so they may become
+    smaller.
     """
     assert "forward" not in vars(module), "its forward is not its own any more"
     if not _can_wait(module):

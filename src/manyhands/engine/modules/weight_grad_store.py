@@ -1,4 +1,4 @@
-"""Beside: weight gradients that are computed while the backward pass goes on.
+"""Weight grad store: weight gradients that are computed while the backward pass goes on.
 
 input gradients      | 3 | 2 |             half of a CPU's threads, or the GPU's first stream
 weight gradients         | 3 | 2 | 1 |     the other half, or a second stream

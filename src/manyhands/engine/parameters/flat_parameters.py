@@ -1,4 +1,4 @@
-"""Flat: all parameters of a model in one row of memory, and an optimizer's state cut and joined along it."""
+"""Flat parameters: all parameters of a model in one row of memory, and an optimizer's state cut and joined along it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Noise: how much the gradients of batches differ, which says how large a batch still saves steps.
+"""Gradient noise: how much the gradients of batches differ, which says how large a batch still saves steps.
 
 McCandlish et al. 2018, "An empirical model of large-batch training". The gradient of b samples has
 

@@ -1,4 +1,4 @@
-"""Norms: those of whole tensors of which each rank has a part, for optimizers whose layers go by them."""
+"""Sharded norms: those of whole tensors of which each rank has a part, for optimizers whose layers go by them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Boundary: where layers by sample hand over to layers by parameter, rank after rank (boundary=turns).
+"""OWT boundary: where layers by sample hand over to layers by parameter, rank after rank (boundary=turns).
 
 One weird trick for parallelizing convolutional neural networks (Krizhevsky 2014), 4(b). All ranks begin to send their
 samples to all others when the layers by sample are done; in turn k the layers by parameter work on those of rank k

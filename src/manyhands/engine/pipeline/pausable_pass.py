@@ -1,4 +1,4 @@
-"""Turns: a pass through a model that stops between the stages of its rank, and goes on when it is its turn.
+"""Pausable pass: a pass through a model that stops between the stages of its rank, and goes on when it is its turn.
 
 Where a rank has two stages (schedule=interleaved), other micro-batches pass one of them before this one comes to the
 other. The model's own code is in the middle of a forward pass then, or autograd of a backward pass, so each pass is a

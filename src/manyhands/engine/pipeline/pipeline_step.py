@@ -1,4 +1,4 @@
-"""Pipeline: the step of a plan that cuts layers: micro-batches go through the ranks in the order of a schedule.
+"""Pipeline step: the step of a plan that cuts layers: micro-batches go through the ranks in the order of a schedule.
 
 Every rank carries out the whole program of each micro-batch, in which it has work at its own stages alone and waits
 only for what these take: so stages work at the same time (plan.pipeline_schedule draws how).
@@ -53,7 +53,7 @@ class PipelineStep:
         return torch.stack(passes.told).sum() * self.hybrid.voice
 
     def _in_turns(self, batch: Batch) -> Tensor:
-        """Layers by sample at once, layers by parameter for one rank's samples after the other (engine.pipeline.owt_boundary)."""
+        """Layers by sample at once, layers by parameter for one rank's samples after the other (see owt_boundary)."""
         hybrid, whole, learns = self.hybrid, len(batch[0]), self.boundary == "updates"
 
         def share(rank: int) -> float:

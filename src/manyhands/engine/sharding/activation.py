@@ -1,4 +1,4 @@
-"""Part: a rank's part of a result, that knows where the rest of it lies.
+"""Activation: a rank's part of a result, that knows where the rest of it lies.
 
 A model's own code between its layers (`x + shortcut`, `torch.flatten(x, 1)`) runs on parts as it is. Where samples are
 cut, it does what it would with fewer samples. Where features are cut, what works on each number by itself goes on;

@@ -1,8 +1,8 @@
-"""Post: blocks of results from rank to rank, forward, and their gradients back.
+"""Redistribute: blocks of results from rank to rank, forward, and their gradients back.
 
-What goes where is plan.tensor_layout's to say. All messages of a move between two ranks are one; a rank begins to send before
-it waits for what it gets, and waits for what it sent at the end of a step, so that stages of a pipeline do not wait for
-each other.
+What goes where is plan.tensor_layout's to say. All messages of a move between two ranks are one; a rank begins to send
+before it waits for what it gets, and waits for what it sent at the end of a step, so that stages of a pipeline do not
+wait for each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

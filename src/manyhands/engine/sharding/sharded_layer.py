@@ -1,4 +1,4 @@
-"""Cut: a layer of a model, of whose weights a rank has the part that a plan gives it.
+"""Sharded layer: a layer of a model, of whose weights a rank has the part that a plan gives it.
 
 The module stays the one it is, with smaller weights; its forward takes a part of the results before it, brought to
 where the layer's own split wants them, and gives a part. A rank that has no part of the layer, or no samples, goes

@@ -1,4 +1,4 @@
-"""Fellows: ranks that have parts of the same, and the process groups in which they exchange it."""
+"""Tensor parallel group: ranks that have parts of the same, and the process groups in which they exchange it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

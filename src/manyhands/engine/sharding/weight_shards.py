@@ -1,4 +1,4 @@
-"""Piece: which part of a weight a rank has.
+"""Weight shards: which part of a weight a rank has.
 
 a dense layer's, by output      a GRU's, by hidden units: some of each gate
 ┌──────────┐                    ┌──────────┐

@@ -1,4 +1,4 @@
-"""Exchange: how a rank's model and optimizer stay those of all ranks.
+"""Base: how a rank's model and optimizer stay those of all ranks.
 
     Alone        one process: nothing to exchange
     Shared       shared memory holds the weights once and a row of gradients a rank; each updates its part

@@ -1,4 +1,4 @@
-"""Replicated: every rank has the whole model; DistributedDataParallel adds gradients up while backward runs.
+"""DDP: every rank has the whole model; DistributedDataParallel adds gradients up while backward runs.
 
 With `shard=optimizer` each rank keeps the optimizer's state of some parameters only (ZeRO-1), steps those, and sends
 them to the others.

@@ -1,4 +1,4 @@
-"""Sharded: every rank has a part of each weight, its gradient and its state (FSDP2).
+"""FSDP: every rank has a part of each weight, its gradient and its state (FSDP2).
 
 A layer's weights are gathered before its forward and its backward pass, and freed after; its gradients are reduced
 to the ranks that own them while the backward pass goes on.

@@ -1,4 +1,4 @@
-"""Shares: a user's own DataLoader, of whose batches each rank gets its part.
+"""Sharded loader: a user's own DataLoader, of whose batches each rank gets its part.
 
 global batch       0 1 2 3 4 5 6 7 8 9 │ 10 11        the loader's own, whatever sampler it has
 rank 0 of 3        0 1 2 3             │ 10           weight 4/10, then 1/2

@@ -1,4 +1,4 @@
-"""Shared: data parallelism through shared memory.
+"""Shared memory: data parallelism through shared memory.
 
     weights   ┌───────── one copy, in which every rank's model lives ─────────┐
     row 0     │ gradients of rank 0                                           │

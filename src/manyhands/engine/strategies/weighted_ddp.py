@@ -1,4 +1,4 @@
-"""Spread: a user's own model over ranks, by DistributedDataParallel, with gradients as those of one device.
+"""Weighted ddp: a user's own model over ranks, by DistributedDataParallel, with gradients as those of one device.
 
     loss on rank r = mean over its n_r samples of all N          W ranks
 

@@ -1,4 +1,4 @@
-"""Charts of a tuned batch size: steps and time to the target, with the regimes and the critical batch."""
+"""Batch size: steps and time to the target, with the regimes and the critical batch."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Colours: a palette that colour-blind people can tell apart, on a light and on a dark ground."""
+"""Palette: a palette that colour-blind people can tell apart, on a light and on a dark ground."""
 
 # Okabe and Ito's colours; their yellow is too pale on white. A place in the palette is the same hue on both grounds,
 # brighter on the dark one. Place 0 is for what the others are measured by, and grey.

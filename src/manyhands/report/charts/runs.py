@@ -1,4 +1,4 @@
-"""Charts of runs: how fast each case is, what it reaches in its time, what its layers cost."""
+"""Runs: how fast each case is, what it reaches in its time, what its layers cost."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Chart: what a plot shows, told once, and drawn by Plotly in the page and by matplotlib in a picture."""
+"""Spec: what a plot shows, told once, and drawn by Plotly in the page and by matplotlib in a picture."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Charts of a study: bars, lines over what was varied, or the scaling over ranks beside the ideal and Amdahl's law."""
+"""Studies: bars, lines over what was varied, or the scaling over ranks beside the ideal and Amdahl's law."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Learning: the charts of loss and validation accuracy, by the seconds and by the epochs of training."""
+"""Training curves: the charts of loss and validation accuracy, by the seconds and by the epochs of training."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Head: what a reader of the page sees first: what was found, by how much, and how sure that is."""
+"""Header: what a reader of the page sees first: what was found, by how much, and how sure that is."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Sheet: every run as a row of CSV, for a spreadsheet or a data frame."""
+"""CSV export: every run as a row of CSV, for a spreadsheet or a data frame."""
 
 import csv
 import io

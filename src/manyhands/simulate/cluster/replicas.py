@@ -1,4 +1,4 @@
-"""Apart: weights and optimizer of each worker; the model's parameters point at those of whoever learns.
+"""Replicas: weights and optimizer of each worker; the model's parameters point at those of whoever learns.
 
 local     all are averaged now and then (mean), or
           centre c, workers x:  d = rate · (x − c),  x −= d,  c += Σ d   (elastic)
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.optim import factory as optim
+from manyhands.optim import factory
 from manyhands.plan.consistency import elastic_rate
 from manyhands.simulate.cluster.trainer import Learner
 from manyhands.simulate.worker_processes import Act, Average, Crew, Meet, Step
@@ -23,7 +23,7 @@ class Own:
     def __init__(self, learner: "Apart") -> None:
         self.parameters = [nn.Parameter(each.detach().clone()) for each in learner.parameters]
         self.tensors = [*(each.data for each in self.parameters), *(each.clone() for each in learner.buffers)]
-        self.optimizer = optim.build(
+        self.optimizer = factory.build(
             self.parameters,
             learner.config.optim,
             learner.job.lr,
@@ -50,7 +50,7 @@ class Apart(Learner):
             parameter.grad = gradient
         if self.config.train.clip is not None:
             nn.utils.clip_grad_norm_(own.parameters, self.config.train.clip, foreach=True)
-        optim.set_lr(own.optimizer, self.rate(self.first + act.batch))
+        factory.set_lr(own.optimizer, self.rate(self.first + act.batch))
         own.optimizer.step()
         own.optimizer.zero_grad(set_to_none=True)
 

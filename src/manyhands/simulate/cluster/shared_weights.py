@@ -1,4 +1,4 @@
-"""Together: one set of weights for all workers, as servers have it, or replicas that are the same."""
+"""Shared weights: one set of weights for all workers, as servers have it, or replicas that are the same."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

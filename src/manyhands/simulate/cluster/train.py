@@ -1,4 +1,4 @@
-"""Accuracy: how fast and how accurate workers would be that are not at hand; trained for real, on a virtual clock."""
+"""Train: how fast and how accurate workers would be that are not at hand; trained for real, on a virtual clock."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""Learner: a model that learns from batches in as many parts as there are workers, with real gradients.
+"""Trainer: a model that learns from batches in as many parts as there are workers, with real gradients.
 
 A gradient is computed at the moment whose weights it takes, so that no older weights need to be kept.
 """

@@ -1,4 +1,4 @@
-"""Pace of a plan: what its workers take on a described machine, and what has to be known of any."""
+"""Worker timing: what its workers take on a described machine, and what has to be known of any."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

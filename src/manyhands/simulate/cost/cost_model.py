@@ -1,4 +1,4 @@
-"""Costs: what a simulation needs to know of layers, in integer nanoseconds."""
+"""Cost model: what a simulation needs to know of layers, in integer nanoseconds."""
 
 from typing import Protocol
 

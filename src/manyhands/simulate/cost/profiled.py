@@ -1,4 +1,4 @@
-"""Measured: what layers cost on the machine at hand, as they were timed inside real steps.
+"""Profiled: what layers cost on the machine at hand, as they were timed inside real steps.
 
 A profile has, for some numbers of samples, the time of every layer's passes and of what else a step does, measured in
 as many processes at once as a plan has ranks, since ranks share caches and memory. Between two numbers of samples a

@@ -1,4 +1,4 @@
-"""Analytic: what layers cost on a device that is described but not at hand.
+"""Roofline: what layers cost on a device that is described but not at hand.
 
 A roofline: a part takes as long as its operations at the rate that its kind of layer reaches, or as its bytes at the
 memory's bandwidth, whichever is longer.

@@ -1,4 +1,4 @@
-"""Chain: search for a faster split of every layer, from several starts."""
+"""Annealing: search for a faster split of every layer, from several starts."""
 
 import time
 from collections.abc import Mapping, Sequence

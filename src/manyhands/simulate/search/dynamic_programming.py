@@ -1,4 +1,4 @@
-"""Exact: the fastest plan of a chain of layers, by dynamic programming, where a step's time is a sum.
+"""Dynamic programming: the fastest plan of a chain of layers, by dynamic programming, where a step's time is a sum.
 
 It is one where a device does one thing at a time (no overlap), over links of one level, and where neighbouring layers
 hand over **in step**: all devices of a layer end together, and so do the transfers to the next. Then the time is

@@ -1,4 +1,4 @@
-"""Walk: the changes that a Markov chain over plans proposes, drawn beforehand.
+"""Proposals: the changes that a Markov chain over plans proposes, drawn beforehand.
 
 A change gives one layer, or a run of neighbouring layers up to all, another split. The chain goes there if the step
 gets faster, or else with a chance that falls with the loss and with the time that the walk has left:

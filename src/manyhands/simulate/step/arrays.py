@@ -1,4 +1,4 @@
-"""Board: the arrays on which a simulation is played.
+"""Arrays: the arrays on which a simulation is played.
 
 A step of training is a list of **beats**: the forward pass of one layer for one micro-batch, or its backward pass,
 each with the transfers that bring its inputs and, after the last backward, the reduction of its gradients. Where a

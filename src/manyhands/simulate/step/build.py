@@ -1,4 +1,4 @@
-"""Problem: a graph on a cluster as arrays, and the program that its devices carry out."""
+"""Build: a graph on a cluster as arrays, and the program that its devices carry out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

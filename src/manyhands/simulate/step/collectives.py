@@ -1,4 +1,4 @@
-"""Collective: how long the parts of a layer take to add up."""
+"""Collectives: how long the parts of a layer take to add up."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

@@ -1,4 +1,4 @@
-"""Tables: what every layer costs in every cut."""
+"""Cost tables: what every layer costs in every cut."""
 
 from collections.abc import Iterator, Sequence
 from math import prod

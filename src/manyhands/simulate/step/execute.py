@@ -1,4 +1,4 @@
-"""Play: carry out the beats of a step one after the other."""
+"""Execute: carry out the beats of a step one after the other."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

@@ -1,4 +1,4 @@
-"""Change: repair a timeline after some layers were split anew (the delta simulation).
+"""Incremental: repair a timeline after some layers were split anew (the delta simulation).
 
 Every time that a beat makes is the greatest of the times that it was left (state and live results, see board), plus a
 duration. So where all of those are later by the same time than they were, all that follows is later by that time. The

@@ -1,4 +1,4 @@
-"""JIT: how numba compiles the step simulator, and how Python runs it uncompiled where few simulations do not repay that."""
+"""JIT: how numba compiles the step simulator, and how Python runs it uncompiled where compiling does not pay."""
 
 # mypy: disable-error-code="no-untyped-def"
 import hashlib

@@ -1,4 +1,4 @@
-"""Bound: when a step ends at the earliest, seen before it is played.
+"""Lower bound: when a step ends at the earliest, seen before it is played.
 
 A chain of beats takes at least what each computes and what is certain of the transfers between them. A search spares
 itself the rest of a plan that cannot end in time, and mostly all of it.

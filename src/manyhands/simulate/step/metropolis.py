@@ -1,7 +1,7 @@
-"""Attempt: try changes of a plan one after the other, and keep those under which the step is short enough.
+"""Metropolis: try changes of a plan one after the other, and keep those under which the step is short enough.
 
-What is tried was drawn beforehand (see simulate.search.proposals): here is the loop over a hundred thousand simulations, without
-chance. A simulation alone is an attempt without tries, so that everything is compiled once.
+What is tried was drawn beforehand (see simulate.search.proposals): here is the loop over a hundred thousand
+simulations, without chance. A simulation alone is an attempt without tries, so that everything is compiled once.
 
 A plan that does not fit in memory is left for any that lacks less, and taken from no other.
 """

@@ -1,4 +1,4 @@
-"""Transfer: which devices exchange data between two layers, and how long that takes."""
+"""Resharding: which devices exchange data between two layers, and how long that takes."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 

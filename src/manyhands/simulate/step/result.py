@@ -1,4 +1,4 @@
-"""Reductions: which parts of a layer add up together, and how long that takes them, waiting apart."""
+"""Result: which parts of a layer add up together, and how long that takes them, waiting apart."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

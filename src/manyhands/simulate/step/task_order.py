@@ -1,4 +1,4 @@
-"""Program: the order in which the beats of a step are played."""
+"""Task order: the order in which the beats of a step are played."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Alike: what must be the same on all ranks before they train together; a difference is told by host and rank."""
+"""Agreement: what must be the same on all ranks before they train together; a difference is told by host and rank."""
 
 import platform
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Still: a model that draws nothing at random, to be compared with itself."""
+"""No randomness: a model that draws nothing at random, to be compared with itself."""
 
 from typing import Any
 

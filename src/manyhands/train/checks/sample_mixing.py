@@ -1,4 +1,4 @@
-"""Mixes: whether a model makes something of several samples together, as statistics over a batch are.
+"""Sample mixing: whether a model makes something of several samples together, as statistics over a batch are.
 
 Then it matters with which others a sample is: cut into micro-batches, or into the shares of ranks, a batch is another.
 """

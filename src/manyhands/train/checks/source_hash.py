@@ -1,4 +1,4 @@
-"""Changed: whether a run's model code and data are still those with which it began, by checksum.
+"""Source hash: whether a run's model code and data are still those with which it began, by checksum.
 
 The code is the user's own file with every file of his that it imports; nothing is imported to find them.
 """

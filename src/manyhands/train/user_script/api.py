@@ -1,4 +1,4 @@
-"""Own loop: what a script calls that trains in a loop of its own, alone or as one of many ranks."""
+"""API: what a script calls that trains in a loop of its own, alone or as one of many ranks."""
 
 from typing import Any
 

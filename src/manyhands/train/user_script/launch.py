@@ -1,4 +1,4 @@
-"""Script: a user's own training script, run by the ranks of a plan."""
+"""Launch: a user's own training script, run by the ranks of a plan."""
 
 import json
 import os

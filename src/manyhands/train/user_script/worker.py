@@ -1,4 +1,4 @@
-"""Scripted: one of the ranks that run a user's script (`python -m manyhands.train.user_script.worker SCRIPT arguments…`)."""
+"""Worker: a rank that runs a user's script (`python -m manyhands.train.user_script.worker SCRIPT arguments…`)."""
 
 import os
 import runpy

@@ -1,4 +1,4 @@
-"""Candidates: the plans that a search on this machine predicts and benchmarks, and the references that are always among them."""
+"""Candidates: the plans that a search on this machine predicts and benchmarks, always with some references."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Find: the fastest plan for a training on this machine.
+"""Choose: the fastest plan for a training on this machine.
 
 candidates   ways to lay processes and threads over the cores, precisions, layouts
 profile      what each layer costs in each of them (measure.layer_profiler), and what the ranks' link costs

@@ -1,4 +1,4 @@
-"""Planned: the fastest split of every layer on a described machine, by simulation alone."""
+"""Described machine: the fastest split of every layer on a described machine, by simulation alone."""
 
 from collections.abc import Sequence
 from contextlib import suppress

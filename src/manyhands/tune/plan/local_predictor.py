@@ -1,4 +1,4 @@
-"""Here: this machine as the simulator sees it, with layers and links that were measured."""
+"""Local predictor: this machine as the simulator sees it, with layers and links that were measured."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Cuts: the fastest way to have layers in parts on the ranks of this machine, by simulation.
+"""Model parallel: the fastest way to have layers in parts on the ranks of this machine, by simulation.
 
     owt:N, tensor:N     the presets
     exact               the best split of each layer, where layers form a chain (simulate.search.dynamic_programming)

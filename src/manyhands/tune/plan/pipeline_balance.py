@@ -1,4 +1,4 @@
-"""Cutting: a plan that cuts layers, checked against the model and completed before any process starts."""
+"""Pipeline balance: a plan that cuts layers, checked against the model and completed before any process starts."""
 
 from dataclasses import replace
 

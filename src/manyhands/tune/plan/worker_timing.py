@@ -1,4 +1,4 @@
-"""Measured pace: what the workers of a plan take on this machine, by layers, links and messages that are timed here."""
+"""Worker timing: what the workers of a plan take on this machine, by layers, links and messages that are timed here."""
 
 from dataclasses import replace
 from typing import Any

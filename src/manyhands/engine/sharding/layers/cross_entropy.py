@@ -1,4 +1,4 @@
-"""Logits: scores of which each rank has some classes, and their cross entropy, for which nobody needs them all.
+"""Cross entropy: scores of which each rank has some classes, and their cross entropy, for which nobody needs them all.
 
     rank r has the scores z of some classes:        m = max z over all ranks
                                                     e = Σ exp(z − m), t = z of the right class, over all ranks

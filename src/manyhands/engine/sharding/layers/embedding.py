@@ -1,4 +1,4 @@
-"""Table: an embedding of which each rank has some rows, for some words of the vocabulary."""
+"""Embedding: an embedding of which each rank has some rows, for some words of the vocabulary."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Recurrent: the steps of an LSTM, GRU or RNN of which each rank has some hidden units.
+"""RNN: the steps of an LSTM, GRU or RNN of which each rank has some hidden units.
 
     rank 0   x_t, h_t-1 ─→ W⁰ ─→ h⁰_t ┐             ┌─→ x_t+1, h_t ─→ W⁰ ─→
                                       ├─ gathered ──┤
