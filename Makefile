@@ -27,7 +27,8 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_imports.py
 
 format: setup
 	$(BIN)/ruff format .

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble, choose_alike
 

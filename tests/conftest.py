@@ -14,8 +14,9 @@ from manyhands import files
 from manyhands.cli.main import run
 from manyhands.cli.output import give_back_output
 from manyhands.comm.launch import mpirun
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import MissingPackage
 from rank_pool import WORLD, Pool
 

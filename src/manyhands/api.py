@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm.launch.fresh_process import in_fresh_process
-from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.ranks.rank_info import leads, place
 from manyhands.config import Config, located, with_values
 from manyhands.errors import InputError, ModelError, PlanError, RunError
 from manyhands.machine.detect import detect
@@ -16,7 +16,7 @@ from manyhands.progress import bar, logged_to, say
 from manyhands.runs import run_folder
 from manyhands.runs.status import kept_if_begun
 from manyhands.train.create import begin
-from manyhands.train.launch import execute, join_ranks, leads, watched
+from manyhands.train.launch import execute, join_ranks, watched
 from manyhands.train.plan_constraints import settle_early
 from manyhands.tune.plan.complete import completed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from manyhands.data.catalog import KNOWN
-from manyhands.data.dataset import DataOptions
+from manyhands.data.schema import DataOptions
 from manyhands.errors import ConfigError, choices
 from manyhands.files import read_toml
 from manyhands.optim import batch_schedule

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from data import make
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.encode import encode
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 

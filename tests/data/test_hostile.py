@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from data import make
-from manyhands.data.dataset import DataOptions, Dataset, Split
+from manyhands.data.dataset import Dataset, Split
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 

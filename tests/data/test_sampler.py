@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyhands.data.dataloader_feed import LoaderFeed
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.feeds import DeviceFeed, Feed, HostFeed, ahead
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
 from manyhands.data.sampler import Batches, order, part_of
+from manyhands.data.schema import DataOptions
 from manyhands.errors import ConfigError
 
 CPU = torch.device("cpu")

@@ -9,9 +9,10 @@ import torch.distributed as dist
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.data.sampler import Batch
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop.cuda_graph import CapturedStep
 from manyhands.optim.factory import can_capture, set_lr
 from manyhands.optim.options import OPTIMIZERS

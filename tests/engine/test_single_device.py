@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.loop.layer_profiler import time_layers

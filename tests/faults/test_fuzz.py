@@ -12,8 +12,8 @@ import pytest
 
 from faults.mutations import mutated
 from manyhands.config import read as read_config
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop import checkpoint_folder
 from manyhands.errors import ManyhandsError
 from manyhands.inference.load import load_run, schema_of

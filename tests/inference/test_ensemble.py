@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from manyhands.api import fit
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
+from manyhands.data.schema import DataOptions
 from manyhands.inference.ensemble import voted
 from manyhands.inference.load import load_run
 from manyhands.runs import run_folder

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from manyhands.api import fit
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.errors import ModelError
 from manyhands.inference.load import load_run

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble
 

@@ -10,8 +10,9 @@ import torch
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding import activation
 from manyhands.errors import InputError, ModelError

@@ -16,8 +16,9 @@ import torch.distributed as dist
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.engine.sharding.layers.cross_entropy import Logits

@@ -2,8 +2,8 @@
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.plan.spec import parse
 from manyhands.train.job import Job, assemble
 from numerics.cases import BATCH, LIMIT, REST, SAMPLES, trained

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
+from manyhands.data.schema import DataOptions
 from manyhands.engine.loop import checkpoint
 from manyhands.train.checks import guard
 from numerics.random_constructs import CONSTRUCTS

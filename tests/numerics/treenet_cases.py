@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.layer_rules import read_named
 from manyhands.plan.spec import parse

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.options import OPTIONS

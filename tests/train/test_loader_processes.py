@@ -13,8 +13,9 @@ import torch
 
 from manyhands.config import Config, with_values
 from manyhands.data.dataloader_feed import to_tensor
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine

@@ -7,8 +7,9 @@ import pytest
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.machine.detect import detect
 from manyhands.plan.spec import parse
 from manyhands.train import step_timing

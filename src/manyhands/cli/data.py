@@ -9,7 +9,12 @@ from manyhands.cli import options, output
 from manyhands.data import catalog, dataset, download
 from manyhands.data.load import load
 
-app = typer.Typer(help="Data sets: which are known, get one, look at one.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets: which are known, get one, look at one.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 @app.command("list")

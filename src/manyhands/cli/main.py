@@ -10,35 +10,13 @@ from typing import Any
 
 import typer
 
-from manyhands.cli import (
-    average,
-    compare,
-    data,
-    demo,
-    ensemble,
-    explain,
-    export,
-    launch,
-    output,
-    plan,
-    predict,
-    probe,
-    report,
-    runs,
-    serve,
-    show,
-    simulate,
-    study,
-    train,
-    tune,
-    version,
-)
+from manyhands.cli import output, version
+from manyhands.cli.commands import Commands
 from manyhands.comm.launch.bootstrap import end_now
 from manyhands.comm.launch.error_reporting import speaks
-from manyhands.comm.ranks.rank_info import place
+from manyhands.comm.ranks.rank_info import leads, place
 from manyhands.errors import ManyhandsError
 from manyhands.files import home, make_folder
-from manyhands.train.launch import leads
 
 # The parser's exceptions. Newer releases of typer carry click within themselves, older ones need it as a
 # package; as the bases of typer.BadParameter they are public in both.
@@ -53,6 +31,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="manyhands",
+    cls=Commands,
     help="Find and run the fastest way to train a PyTorch model on the machine you have.",
     no_args_is_help=True,
     add_completion=False,
@@ -60,25 +39,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.callback()(version.options)
-app.command("train")(train.train)
-app.command("compare")(compare.compare)
-app.command("demo")(demo.demo)
-app.add_typer(data.app, name="data")
-app.command("runs")(runs.runs)
-app.command("show")(show.show)
-app.command("serve")(serve.serve)
-app.command("predict")(predict.predict)
-app.command("export")(export.export)
-app.command("average")(average.average)
-app.command("ensemble")(ensemble.ensemble)
-app.command("probe")(probe.probe)
-app.command("plan")(plan.plan)
-app.command("simulate")(simulate.simulate)
-app.command("explain")(explain.explain)
-app.command("study")(study.study)
-app.add_typer(tune.app, name="tune")
-app.command("report")(report.report)
-app.command("launch", context_settings=launch.SETTINGS)(launch.launch)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from manyhands import api
 from manyhands.cli import options, output
+from manyhands.comm.ranks import rank_info
 from manyhands.errors import InputError
 from manyhands.plan.spec import parse
 from manyhands.runs import run_folder, tensorboard
@@ -74,7 +75,7 @@ def train(
 
 def show(run: run_folder.Run) -> None:
     """Print what a run came to; of several ranks that were started with this command, the first speaks."""
-    if not launch.leads():
+    if not rank_info.leads():
         return
     result = process.as_json(run)
     if output.wants_json():

@@ -10,7 +10,12 @@ from manyhands.errors import ConfigError, InputError
 from manyhands.files import make_folder, write_bytes, write_json
 from manyhands.plan.spec import parse
 
-app = typer.Typer(help="Batch size, learning rate and loader processes, found by measuring.", no_args_is_help=True)
+app = typer.Typer(
+    help="Batch size, learning rate and loader processes, found by measuring.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 PlanWords = Annotated[str, typer.Option("--plan", help="Plan words or a plan.toml.")]
 

@@ -2,14 +2,16 @@
 
 import os
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manyhands import files
-from manyhands.data.readers import adult, idx, images, tweeteval
 from manyhands.data.schema import Kind
-from manyhands.data.source import Reader
 from manyhands.errors import DataError, choices
+
+if TYPE_CHECKING:
+    from manyhands.data.source import Reader
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Known:
     name: str
     kind: Kind
     licence: str
-    reader: Reader | None = None  # None: made here
+    reader: str = ""  # a module of data.readers; none: made here
     address: str = ""  # empty: cannot be fetched without a login
     files: tuple[Remote, ...] = ()
     advice: str = ""  # where the files are to be had, without an address
@@ -39,7 +41,7 @@ _SETS = (
         "mnist",
         "image",
         "CC BY-SA 3.0, Yann LeCun and Corinna Cortes",
-        idx,
+        "idx",
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         (
             Remote(
@@ -64,7 +66,7 @@ _SETS = (
         "tiny-imagenet",
         "image",
         "non-commercial research and education only (ImageNet)",
-        images,
+        "images",
         "http://cs231n.stanford.edu/",
         (Remote("tiny-imagenet-200.zip"),),
     ),
@@ -72,7 +74,7 @@ _SETS = (
         "dogs-vs-cats",
         "image",
         "non-commercial research only (Kaggle, Microsoft Research)",
-        images,
+        "images",
         files=(Remote("train.zip"),),
         advice="Kaggle asks for a login: https://www.kaggle.com/c/dogs-vs-cats/data",
     ),
@@ -80,7 +82,7 @@ _SETS = (
         "tweets",
         "text",
         "TweetEval: unrestricted, but for the terms of SemEval-2018 task 2 and Twitter",
-        tweeteval,
+        "tweeteval",
         "https://raw.githubusercontent.com/cardiffnlp/tweeteval/4fbd22cd78421f05b1ecdb4fc5725bc7a7bd8f66/datasets/emoji/",
         (
             Remote("mapping.txt", "ac172bfbb0972d875a832224f48602472279be365454e3bce01084689100f4d3"),
@@ -96,7 +98,7 @@ _SETS = (
         "adult",
         "table",
         "CC BY 4.0 (UCI)",
-        adult,
+        "adult",
         "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/",
         (
             Remote("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
@@ -126,11 +128,18 @@ def folders(name: str) -> list[Path]:
     return [*(folder / name for folder in named), download_folder(name)]
 
 
+def reader_of(known: Known) -> "Reader":
+    """Loaded only now: readers need numpy and Pillow, and who only names a set does not."""
+    reader: Reader = import_module(f"manyhands.data.readers.{known.reader}")
+    return reader
+
+
 def find(known: Known) -> Path | None:
     """The first folder that holds a set's files."""
-    if known.reader is None:
+    if not known.reader:
         return None
-    return next((each for each in folders(known.name) if each.is_dir() and known.reader.matches(each)), None)
+    reader = reader_of(known)
+    return next((each for each in folders(known.name) if each.is_dir() and reader.matches(each)), None)
 
 
 def absent(known: Known) -> DataError:
@@ -146,7 +155,7 @@ def listing() -> list[dict[str, Any]]:
     rows = []
     for entry in KNOWN.values():
         folder = find(entry)
-        made = entry.reader is None
+        made = not entry.reader
         rows.append(
             {
                 "name": entry.name,

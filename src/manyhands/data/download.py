@@ -23,7 +23,7 @@ def get(name: str, folder: Path | None = None, address: str | None = None) -> Pa
     a whole one.
     """
     entry = catalog.by_name(name)
-    if entry.reader is None:
+    if not entry.reader:
         progress.say(f"{name} is made here when it is first used: there is nothing to download")
         return files.home() / "data"
     if folder is None and (found := catalog.find(entry)):

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from manyhands.data import catalog
 from manyhands.data.cache import Stored, stored
-from manyhands.data.dataset import DataOptions, Dataset, Split
+from manyhands.data.dataset import Dataset, Split
 from manyhands.data.readers import adult, csv_table, digits, idx, images, npz, synthetic, tweeteval
+from manyhands.data.schema import DataOptions
 from manyhands.data.source import Reader, Source
 from manyhands.errors import DataError, choices
 from manyhands.progress import say
@@ -51,9 +52,9 @@ def _source(name: str, options: DataOptions) -> Source:
         return digits.source()
     if entry := catalog.KNOWN.get(name):
         folder = catalog.find(entry)
-        if folder is None or entry.reader is None:
+        if folder is None or not entry.reader:
             raise catalog.absent(entry)
-        return entry.reader.source(name, folder, options)
+        return catalog.reader_of(entry).source(name, folder, options)
     path = Path(name).expanduser()
     if not path.exists():
         raise DataError(

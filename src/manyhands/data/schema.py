@@ -75,3 +75,17 @@ class Schema:
         ):
             raise TypeError("a value of another kind")
         return self
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How a source is read and split."""
+
+    size: int | None = None  # first N training samples, before validation is taken out
+    test_size: int | None = None  # so many test samples, spread evenly over them
+    target: str | None = None  # the class column of a CSV
+    image_size: int | None = None  # short side after scaling; then the centre is cut out
+    length: int | None = None  # tokens per text
+    vocabulary: int = 20_000  # most tokens kept
+    validation: float = 0.05  # share of the training set, where the source brings no validation part
+    seed: int = 0  # of the validation split

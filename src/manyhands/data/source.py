@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data.dataset import DataOptions
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.errors import DataError
 
 TRAIN, VALIDATION, TEST = range(3)

@@ -22,6 +22,7 @@ from manyhands.files import TemporaryFolder, home, write_json
 from manyhands.machine import affinity
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan, alone, to_table, waits_in_norms
+from manyhands.runs.environment import versions
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.train.checks.source_hash import source_hash
 
@@ -48,7 +49,6 @@ def _known(path: Path) -> Profile | None:
 
 
 def _key(config: Config, plan: Plan, samples: Sequence[int], machine: Machine) -> str:
-    from manyhands.runs.environment import versions
 
     told = config.to_json()
     facts = {

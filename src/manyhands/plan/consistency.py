@@ -7,8 +7,6 @@ local    every worker updates weights of its own; all are averaged every H steps
 gossip   the same, but after each step two of them meet, and both go on with their mean
 """
 
-import numpy as np
-
 EVERY, STALENESS = 8, 4  # where a plan does not say
 
 
@@ -36,6 +34,8 @@ def partners(topology: str, rank: int, step: int, world: int, seed: int) -> list
     if not others:
         return []
     if topology == "pairs":
+        import numpy as np  # which a command that draws nothing need not load
+
         drawn = np.random.default_rng([seed, rank, step]).permutation(len(others))
         return [others[number] for number in drawn]
     if topology == "ring":

@@ -7,8 +7,6 @@ fault.slow_steps=0.1:10x    one step in ten, drawn by seed, rank and step, takes
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from manyhands.errors import ConfigError
 
 OWN = 1  # so that these draws are others than those of who meets whom, of the same seed, rank and step
@@ -27,7 +25,11 @@ class Fault:
     def factor(self, rank: int, step: int, seed: int) -> float:
         """How many times as long step `step` of a worker takes, counted by itself from 0."""
         factor = self.rank_factor if rank == self.rank else 1.0
-        drawn = self.share > 0 and np.random.default_rng([seed, rank, step, OWN]).random() < self.share
+        if not self.share:
+            return factor
+        import numpy as np  # which a command that draws nothing need not load
+
+        drawn = np.random.default_rng([seed, rank, step, OWN]).random() < self.share
         return factor * self.step_factor if drawn else factor
 
     def check(self, workers: int) -> None:

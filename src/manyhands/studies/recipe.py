@@ -14,8 +14,7 @@ design     grid                     every value of each axis with every value of
 [[grids]]                           instead of axes: several grids, each with the name of its `line` if it has one
 [plans.NAME]                        a plan as its file would have it, which an axis then names
 [base] [small] [full]               keys of the config, and of studies.simulation_options where nothing is trained;
-`axes` in the last
-                                    two replace those above, `grids` are added to them
+                                    `axes` in the last two replace those above, `grids` are added to them
 [claim]                             what the source found, and how that is judged (studies.claims)
 [[published]]                       its figures, by the label of the cell that they stand beside
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from manyhands.comm.launch import elastic, mpirun
 from manyhands.comm.process_setup import enter
-from manyhands.comm.ranks.rank_info import Place, place
+from manyhands.comm.ranks.rank_info import Place, leads, place
 from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
 from manyhands.config import Config, located
 from manyhands.errors import InputError, RankError
@@ -115,9 +115,3 @@ def resume(folder: Path, *, changed_code: bool = False) -> run_folder.Run:
         return execute(run, resume=True)
     config, plan = order_of(run), from_table(run.record["plan"], "run.json")
     return join_ranks(lambda: run, config, settle_early(plan, config, detect(), here), here, resume=True)
-
-
-def leads() -> bool:
-    """Whether this process speaks for the ranks among which another launcher has started it."""
-    here = place()
-    return here is None or here.rank == 0

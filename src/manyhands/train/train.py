@@ -31,6 +31,7 @@ from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import bar, say
 from manyhands.runs import metrics_reader, run_folder, tensorboard
 from manyhands.runs.metrics_writer import Metrics, metrics_of
+from manyhands.train.async_training import conducted
 from manyhands.train.autotune import bind_together
 from manyhands.train.checks import sample_mixing
 from manyhands.train.checks.agreement import alike
@@ -254,7 +255,6 @@ def _conduct(
     run: run_folder.Run, config: Config, plan: Plan, job: Job, clock: Clock, position: Position, metrics: Metrics
 ) -> tuple[Outcome, dict[str, Any]]:
     """The loop, with steps that workers carry out; and what the result says of them."""
-    from manyhands.train.async_training import conducted  # as few plans need it
 
     with ExitStack() as stack:
         with clock.phase("setup", "workers"):

@@ -9,8 +9,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from data import make
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 HEADER = "age,colour,score,bought\n"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from data import make
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
 from manyhands.data.readers.idx import read_idx
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 LABELS = "train-labels-idx1-ubyte"

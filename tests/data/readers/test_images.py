@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from data import make
-from manyhands.data.dataset import DataOptions, Dataset, Split
+from manyhands.data.dataset import Dataset, Split
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 CLASSES = ("ant", "bee")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyhands.data.dataset import DataOptions
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 RANDOM = np.random.default_rng(0)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeClassifier
 
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from data import make
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
+from manyhands.data.schema import DataOptions
 from manyhands.errors import DataError
 
 ROWS = {

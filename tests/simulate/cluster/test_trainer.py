@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from manyhands.config import Config, with_values
-from manyhands.data.dataset import DataOptions, Dataset
+from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
 from manyhands.data.sampler import share_of
+from manyhands.data.schema import DataOptions
 from manyhands.errors import Diverged
 from manyhands.plan.spec import parse
 from manyhands.plan.stragglers import Fault

@@ -55,3 +55,9 @@ def is_pinned() -> bool:
         return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
     except OSError:  # no parent that we may look at
         return False
+
+
+def leads() -> bool:
+    """Whether this process speaks for the ranks among which another launcher has started it."""
+    here = place()
+    return here is None or here.rank == 0

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from manyhands.data.dataset import DataOptions
 from manyhands.data.readers import csv_table
+from manyhands.data.schema import DataOptions
 from manyhands.data.source import TEST, TRAIN, Content, Source
 from manyhands.errors import DataError
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyhands.data import tabular
-from manyhands.data.dataset import DataOptions
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.data.source import TRAIN, Content, Source, arranged, reading, slices
 from manyhands.errors import DataError, choices, few
 

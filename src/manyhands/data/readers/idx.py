@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyhands.data.dataset import DataOptions
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.data.source import TEST, TRAIN, Content, Source, arranged, in_chunks, reading
 from manyhands.errors import DataError
 

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyhands import progress
-from manyhands.data.dataset import DataOptions
 from manyhands.data.image_file import SUFFIXES, decoded, header
 from manyhands.data.readers.image_folders import layout
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.data.source import Content, Source, arranged, reading, slices
 from manyhands.errors import DataError
 

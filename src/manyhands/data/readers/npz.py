@@ -9,8 +9,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from manyhands.data.dataset import DataOptions
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.data.source import TEST, TRAIN, VALIDATION, Content, Source, arranged, in_chunks, reading
 from manyhands.data.tabular import fitted_numbers, standard
 from manyhands.errors import DataError, few

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from manyhands.data import vocabulary
-from manyhands.data.dataset import DataOptions
-from manyhands.data.schema import Schema
+from manyhands.data.schema import DataOptions, Schema
 from manyhands.data.source import TEST, TRAIN, VALIDATION, Content, Source, arranged, in_chunks, reading
 from manyhands.errors import DataError
 

@@ -27,6 +27,7 @@ from manyhands.measure.plan_benchmark import Turn, contest
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
+from manyhands.runs.environment import versions
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
@@ -127,7 +128,6 @@ def _remembered(path: Path) -> Answer | None:
 
 
 def _key(auto: Plan, config: Config, machine: Machine) -> str:
-    from manyhands.runs.environment import versions
 
     told = config.to_json()
     facts = {
