@@ -19,9 +19,9 @@ from typing import Any
 
 from manyhands.config import Config, with_values
 from manyhands.machine.detect import detect
-from manyhands.measure.plan_benchmark import Turn, contest
+from manyhands.measure.plan_benchmark import BenchmarkResult, benchmark
 from manyhands.plan.spec import parse
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan import choose
 
 IMAGES, SMALL_IMAGES, TEXT = "synthetic:1x28x28,10", "synthetic:3x64x64,200", "synthetic:text:64,20"
@@ -54,11 +54,11 @@ def one(model: str, data: str, batch: int, more: dict[str, Any], rounds: int) ->
     values = {"model.name": model, "data.name": data, "train.batch_size": batch, "data.size": 4 * batch, **more}
     config, machine = with_values(Config(), values), detect()
     begun = time.perf_counter()
-    answer = choose.find(parse("auto"), config, machine)
+    answer = choose.search_plan(parse("auto"), config, machine)
     took = time.perf_counter() - begun
     others = [f"ddp:{machine.physical_cores}"] if machine.physical_cores > 1 else []
-    plans = [answer.best.plan, *(settle_early(parse(each), config, machine) for each in ("plain", "serial", *others))]
-    repeats = [contest(config, plans, 1) for _ in range(rounds)]
+    plans = [answer.best.plan, *(resolve(parse(each), config, machine) for each in ("plain", "serial", *others))]
+    repeats = [benchmark(config, plans, 1) for _ in range(rounds)]
     best, *turns = (_together(each) for each in zip(*repeats, strict=True))
     holds = [_not_slower(best, turn) for turn in turns]
     cells = [f"{turn.step_ms:.2f} ± {turn.error_ms:.2f}" for turn in (best, *turns)]
@@ -70,12 +70,12 @@ def one(model: str, data: str, batch: int, more: dict[str, Any], rounds: int) ->
     return all(holds)
 
 
-def _together(turns: Sequence[Turn]) -> Turn:
+def _together(turns: Sequence[BenchmarkResult]) -> BenchmarkResult:
     """The repeats of one plan as its rounds."""
     return replace(turns[0], rounds=tuple(time for turn in turns for time in turn.rounds))
 
 
-def _not_slower(best: Turn, other: Turn) -> bool:
+def _not_slower(best: BenchmarkResult, other: BenchmarkResult) -> bool:
     errors = math.hypot(best.error_ms, other.error_ms)
     return str(best.plan) == str(other.plan) or best.step_ms <= other.step_ms + 2 * errors
 

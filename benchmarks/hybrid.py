@@ -27,13 +27,13 @@ from manyhands.files import home
 from manyhands.machine.detect import detect
 from manyhands.machine.link import Link, fit
 from manyhands.measure.layer_profiler import profiles
-from manyhands.measure.plan_benchmark import contest
+from manyhands.measure.plan_benchmark import benchmark
 from manyhands.plan.pipeline_schedule import SCHEDULES
 from manyhands.plan.spec import parse
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
-from manyhands.train.plan_constraints import settle_early
-from manyhands.tune.plan.local_predictor import Here
+from manyhands.train.plan_constraints import resolve
+from manyhands.tune.plan.local_predictor import LocalPredictor
 from manyhands.tune.plan.pipeline_balance import settle_cut
 
 PIPELINES: list[dict[str, Any]] = [
@@ -63,11 +63,11 @@ def pipelines(rounds: int, models: list[str]) -> None:
     for values in [each for each in PIPELINES if each["model.name"] in models]:
         config = with_values(Config(), {"data.size": 2000, **values})
         layout = "contiguous" if "text" in config.data.name else "channels_last"
-        here, batch = Here.of(config), config.train.batch_size
+        here, batch = LocalPredictor.of(config), config.train.batch_size
         chosen = []
         for schedule in SCHEDULES:
             words = f"pipeline:2,microbatches=8,schedule={schedule},{FIXED.replace('channels_last', layout)}"
-            plan = settle_early(parse(f"{words},compile=off,capture=off"), config, machine)
+            plan = resolve(parse(f"{words},compile=off,capture=off"), config, machine)
             chosen.append(settle_cut(plan, config, one_host=True))
         told: list[list[float]] = [[] for _ in chosen]
         taken: list[list[float]] = [[] for _ in chosen]
@@ -75,7 +75,7 @@ def pipelines(rounds: int, models: list[str]) -> None:
             shutil.rmtree(home() / "profiles", ignore_errors=True)  # layers are timed anew
             for plan, mine in zip(chosen, told, strict=True):
                 mine.append(here.predict(plan, batch).result.step_ms)
-            for turn, mine in zip(contest(config, chosen), taken, strict=True):
+            for turn, mine in zip(benchmark(config, chosen), taken, strict=True):
                 if not turn.rounds:
                     raise SystemExit(f"error: {turn.plan.name}: {turn.error}")
                 mine.append(turn.step_ms)
@@ -151,7 +151,7 @@ def trained(words: str, folder: str) -> float:
 def slow_link(rate: str, repeats: int) -> None:
     """All plans in turn, again and again."""
     machine, config = detect(), with_values(Config(), SLOW)
-    here, batch = Here.of(config), config.train.batch_size
+    here, batch = LocalPredictor.of(config), config.train.batch_size
     words = [f"{each},backend=gloo,{FIXED}" for each in SLOW_PLANS]
     measured: dict[str, list[float]] = {each: [] for each in words}
     with two_hosts(rate), tempfile.TemporaryDirectory() as folder:
@@ -172,12 +172,12 @@ def slow_link(rate: str, repeats: int) -> None:
         print(f"| {parse(each).name} | {row} |")
 
 
-def simulated(words: str, here: Here, config: Config, between: dict[str, Link]) -> float:
+def simulated(words: str, here: LocalPredictor, config: Config, between: dict[str, Link]) -> float:
     """Milliseconds of a step, from layers timed on these cores and the links between the hosts."""
     plan, machine, batch = parse(f"{words},compile=off,capture=off"), detect(), config.train.batch_size
-    plan = settle_early(plan, config, machine)
+    plan = resolve(plan, config, machine)
     (profile,) = profiles(config, [replace(plan, microbatches=None)], [batch // 8, batch // 2, batch], machine)
-    if plan.cuts_layers:
+    if plan.is_model_parallel:
         plan = settle_cut(plan, config, one_host=False)
         made = predicted_cut(here.graph, plan, profile, (between["all_reduce"], between["send"]), config, machine)
     else:

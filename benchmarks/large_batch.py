@@ -178,28 +178,28 @@ def trained(cell: Cell, dataset: Dataset, looks: int) -> Result:
     config = cell.config()
     job = assemble(config, parse(f"{PLANS[cell.device]},workers=0"), dataset)
     torch.manual_seed(cell.seed)
-    feed, validation = job.trainee.feed, job.validation
+    feed, validation = job.context.feed, job.validation
     assert validation is not None
     total, every = total_steps(cell.epochs, None, feed.count), max(len(feed) // looks, 1)
     seconds, step, reached, accuracy = 0.0, 0, None, 0.0
-    job.trainee.model.train()
+    job.context.model.train()
     begun = time.perf_counter()
     for epoch in range(cell.epochs):
         for number, batch in enumerate(feed.epoch(epoch)):
-            set_lr(job.trainee.optimizer, job.lr * factor(config.optim, step, total))
+            set_lr(job.context.optimizer, job.lr * factor(config.optim, step, total))
             loss: Tensor = job.step(batch, feed.share(number, epoch))
             step += 1
             if step % every and step < total:
                 continue
             finite = math.isfinite(loss.item())  # waits for the device
             seconds += time.perf_counter() - begun
-            accuracy = evaluate(job.trainee, validation).accuracy if finite else 0.0
+            accuracy = evaluate(job.context, validation).accuracy if finite else 0.0
             if reached is None and accuracy >= cell.target:
                 reached = {"steps_to_target": step, "seconds_to_target": seconds}
             if not finite:
                 return {"diverged": True, "val_accuracy": 0.0, "test_accuracy": None}
             begun = time.perf_counter()
-    score = evaluate(job.trainee, job.test)
+    score = evaluate(job.context, job.test)
     return {
         "diverged": False,
         "val_accuracy": accuracy,

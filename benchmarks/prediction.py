@@ -19,19 +19,19 @@ from typing import Any
 
 from manyhands.config import Config, with_values
 from manyhands.files import write_json
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links
-from manyhands.measure.plan_benchmark import Turn, contest
+from manyhands.measure.plan_benchmark import BenchmarkResult, benchmark
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted
 from manyhands.simulate.model_graph import graph_of
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 # Model, data, batch, and what makes a step short enough for a core.
 CASES: list[tuple[str, str, int, dict[str, Any]]] = [
@@ -61,7 +61,7 @@ def cases(machine: Machine, ranks: list[int]) -> list[tuple[Config, list[Plan]]]
         values = {"model.name": model, "data.name": data, "train.batch_size": batch, "data.size": 2000, **more}
         config = with_values(Config(), values)
         words = plans(numbers, "text" not in data)
-        made.append((config, [settle_early(parse(each), config, machine) for each in words]))
+        made.append((config, [resolve(parse(each), config, machine) for each in words]))
     return made
 
 
@@ -108,15 +108,15 @@ def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
     machine, kept = detect(), json.loads(path.read_text())
     rows = []
     for config, chosen in cases(machine, ranks):
-        graph = fuse(graph_of(config))
+        graph = coarsen(graph_of(config))
         for plan in chosen:
             profile = Profile.from_json(kept["profiles"][f"{config.model.name} {plan}"])
             told = kept["links"].get(f"{plan.backend} {plan.world}")
             links = Links.from_json(told) if told else None
             step_ms = predicted(graph, plan, profile, links, config, machine).result.step_ms
-            rows.append((config, step_ms, Turn(plan, ())))
+            rows.append((config, step_ms, BenchmarkResult(plan, ())))
     for _ in range(passes):
-        turns = [turn for config, chosen in cases(machine, ranks) for turn in contest(config, chosen, rounds)]
+        turns = [turn for config, chosen in cases(machine, ranks) for turn in benchmark(config, chosen, rounds)]
         rows = [
             (config, told, min(turn, before, key=lambda each: each.step_ms))
             for (config, told, before), turn in zip(rows, turns, strict=True)
@@ -136,11 +136,11 @@ def measure(path: Path, ranks: list[int], rounds: int, passes: int) -> None:
     )
 
 
-def deviation(turn: Turn) -> float:
+def deviation(turn: BenchmarkResult) -> float:
     return statistics.stdev(turn.rounds) if len(turn.rounds) > 1 else 0.0
 
 
-def order(rows: list[tuple[Config, float, Turn]]) -> str:
+def order(rows: list[tuple[Config, float, BenchmarkResult]]) -> str:
     """Kendall's tau over pairs of one model whose measured times differ by more than two deviations."""
     agree = other = 0
     for (one, told, turn), (two, told_two, turn_two) in combinations(rows, 2):

@@ -44,7 +44,7 @@ def trained(model: str, precision: str, batch: int, steps: int, choose: Callable
     torch.manual_seed(0)
     job = job_of(model, precision, batch)
     choose()
-    feed, done, started = job.trainee.feed, 0, 0.0
+    feed, done, started = job.context.feed, 0, 0.0
     while done < WARM + steps:
         for number, each in enumerate(feed.epoch(done)):
             if done == WARM:
@@ -55,7 +55,7 @@ def trained(model: str, precision: str, batch: int, steps: int, choose: Callable
     torch.cuda.synchronize()
     rate = (done - WARM) / (time.perf_counter() - started)
     digest = hashlib.sha256()
-    for tensor in job.trainee.exchange.weights().values():
+    for tensor in job.context.strategy.weights().values():
         digest.update(tensor.detach().cpu().contiguous().view(-1).numpy().tobytes())
     return rate, digest.hexdigest()[:8]
 

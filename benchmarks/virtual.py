@@ -20,7 +20,7 @@ from manyhands.data.load import load
 from manyhands.plan.spec import parse
 from manyhands.simulate.cluster.train import check, learner_of
 from manyhands.simulate.cluster.worker_timing import Wanted, described_pace
-from manyhands.simulate.worker_processes import Crew
+from manyhands.simulate.worker_processes import Workers
 
 MACHINE = "edge4-1gbe"
 WORKERS = 64
@@ -80,7 +80,7 @@ def virtual(words: str, config: Config, dataset: Dataset) -> float:
     learner = learner_of(config, plan, dataset)
     parts = learner.begin(0, 0)
     begun = time.perf_counter()
-    for act in learner.acts(Crew(pace, parts, [0] * WORKERS)):
+    for act in learner.acts(Workers(pace, parts, [0] * WORKERS)):
         learner.obey(act)
     taken = time.perf_counter() - begun
     assert learner.samples == sum(map(sum, parts))

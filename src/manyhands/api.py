@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from manyhands.comm.launch.fresh_process import in_fresh_process
-from manyhands.comm.ranks.rank_info import leads, place
+from manyhands.comm.ranks.rank_info import is_leader, place
 from manyhands.config import Config, located, with_values
 from manyhands.errors import InputError, ModelError, PlanError, RunError
 from manyhands.machine.detect import detect
@@ -16,8 +16,8 @@ from manyhands.progress import bar, logged_to, say
 from manyhands.runs import run_folder
 from manyhands.runs.status import kept_if_begun
 from manyhands.train.create import begin
-from manyhands.train.launch import execute, join_ranks, watched
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.launch import execute, join_ranks, progress_shown
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan.complete import completed
 
 PREDICTED = "predicted.json"  # the predicted timeline of a step, beside the measured timeline.json
@@ -31,7 +31,7 @@ def start(config: Config, plan: Plan, out: Path | None, command: str = "") -> ru
 def _train(config: Config, plan: Plan, out: Path | None, command: str) -> run_folder.Run:
     """Begin and execute; bad input that shows only later (data, model) leaves no folder behind."""
     here, existed = place(), out is not None and out.exists()
-    if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and leads():
+    if config.loader.workers and not plan.is_baseline and plan.feed != "loader" and is_leader():
         say(f"loader.workers={config.loader.workers} is not used by plan {plan.name}: say feed=loader to have a loader")
     config, picked = _with_batch(config, plan)
     if here is None or not plan.has_ranks:
@@ -45,7 +45,7 @@ def _train(config: Config, plan: Plan, out: Path | None, command: str) -> run_fo
             return run_folder.load(out)
         return begin(config, completed(plan, config, machine), out, command, machine)
 
-    return join_ranks(begun, config, settle_early(plan, config, machine, here), here, resume=again, existed=existed)
+    return join_ranks(begun, config, resolve(plan, config, machine, here), here, resume=again, existed=existed)
 
 
 def _with_batch(config: Config, plan: Plan) -> tuple[Config, dict[str, Any] | None]:
@@ -74,20 +74,20 @@ def resolved(plan: Plan, config: Config) -> Plan:
     """The plan itself, or the one that is found where it says auto."""
     if not is_auto(plan):
         return plan
-    from manyhands.tune.plan.choose import find  # numba comes in here
+    from manyhands.tune.plan.choose import search_plan  # numba comes in here
 
-    return find(plan, located(config), detect()).best.plan
+    return search_plan(plan, located(config), detect()).best.plan
 
 
 def _search_and_train(config: Config, plan: Plan, out: Path | None, command: str) -> run_folder.Run:
     """Search, and train in processes that the search has not touched."""
-    from manyhands.tune.plan.choose import find, timeline_of  # numba comes in here
+    from manyhands.tune.plan.choose import search_plan, timeline_of  # numba comes in here
 
     if place() is not None:
         raise PlanError("plan auto lays out the processes itself: call manyhands without torchrun, mpirun or srun")
     machine, existed = detect(), out is not None and out.exists()
     config, picked = _with_batch(located(config), plan)
-    answer = find(plan, config, machine)
+    answer = search_plan(plan, config, machine)
     say(f"found {answer.best.plan.label} in {answer.seconds:.0f} s{' some time ago' if answer.known else ''}")
     run = begin(config, completed(answer.best.plan, config, machine), out, command, machine).update(
         search=answer.to_json()
@@ -101,7 +101,7 @@ def _search_and_train(config: Config, plan: Plan, out: Path | None, command: str
 
 def _alone(run: run_folder.Run) -> run_folder.Run:
     """In a fresh process: this one has imported torch before it could settle."""
-    with bar("training", 100, "%") as shown, watched(run.folder, shown):
+    with bar("training", 100, "%") as shown, progress_shown(run.folder, shown):
         code, errors = in_fresh_process("manyhands.train.worker", str(run.folder))
     run = run_folder.load(run.folder)
     if run.status == "finished":

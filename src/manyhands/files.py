@@ -137,7 +137,7 @@ def written_aside(path: Path) -> Iterator[Path]:
             return
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = beside(target, "tmp")
+        aside = path_beside(target, "tmp")
         try:
             usual = _made(aside)
             if was:
@@ -187,7 +187,7 @@ def identity(path: Path) -> object:
 def folder_aside(path: Path) -> Iterator[Path]:
     """As `written_aside`, for a folder, which the block makes; the folder at `path` is replaced whole."""
     path = Path(os.path.abspath(path))
-    aside, old = beside(path, "tmp"), beside(path, "old")
+    aside, old = path_beside(path, "tmp"), path_beside(path, "old")
     try:
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def beside(path: Path, end: str) -> Path:
+def path_beside(path: Path, end: str) -> Path:
     """A hidden name of this process's own in the same folder; no longer than a name may be."""
     tail = f".{os.getpid()}.{end}"
     stem = path.name.encode()[: MOST_NAME - 1 - len(tail)].decode(errors="ignore")
@@ -234,7 +234,7 @@ def _is_like(path: Path, was: os.stat_result) -> bool:
 
 def _copy_into(whole: Path, path: Path) -> None:
     """Write a file in place; should that break off, the whole content stays beside it."""
-    kept = path.with_name(beside(path, "whole").name)
+    kept = path.with_name(path_beside(path, "whole").name)
     whole.rename(kept)
     try:
         with kept.open("rb") as source, path.open("wb") as target:

@@ -8,7 +8,7 @@ import pytest
 from manyhands.plan.spec import parse, read
 from manyhands.tune.plan import choose
 from manyhands.tune.plan.candidates import Candidate
-from manyhands.tune.plan.choose import Answer
+from manyhands.tune.plan.choose import SearchResult
 
 IMAGES = ("--data", "synthetic:3x224x224,1000", "--batch-size", 256)
 
@@ -48,7 +48,7 @@ def test_one_device_is_best_where_it_is(manyhands: Any, tmp_path: Path, small: t
 
 def test_the_plan_that_was_found_here(manyhands: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, best = Candidate(parse("plain"), None, 20.0, 0.2), Candidate(parse("data:2,threads=1"), 9.0, 10.0, 0.1)
-    monkeypatch.setattr(choose, "find", lambda *_: Answer(best, (best, plain), 30.0))
+    monkeypatch.setattr(choose, "find", lambda *_: SearchResult(best, (best, plain), 30.0))
     out = tmp_path / "plan.toml"
     said = manyhands("plan", "convnet", "-o", out, "--json")
     assert said.code == 0, said.err

@@ -14,7 +14,7 @@ KINDS = ("none", *LOSSY)
 SHAPES = ((40, 30), (30,), (6, 4, 5, 5), (50, 40), (7,))
 
 
-class Given(nn.Module):
+class LocalBatch(nn.Module):
     """A model whose gradients are what it is given."""
 
     def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
@@ -55,7 +55,7 @@ class Rank:
 
 
 def given(kind: str, bucket: float | None = None, dtype: torch.dtype = torch.float32, **options: float) -> Rank:
-    return Rank(Given(*SHAPES, dtype=dtype), kind, bucket, **options)
+    return Rank(LocalBatch(*SHAPES, dtype=dtype), kind, bucket, **options)
 
 
 def random(rank: int, step: int = 0, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -115,7 +115,7 @@ def everything_of_top(backend: str, rank: int, world: int) -> None:
 
 def the_largest(backend: str, rank: int, world: int) -> None:
     """Each rank's largest arrives; the rest comes when its time has come."""
-    ddp = Rank(Given((4, 25)), "topk", share=0.01)
+    ddp = Rank(LocalBatch((4, 25)), "topk", share=0.01)
     mine = torch.zeros(4, 25)
     mine[3, rank], mine[0, rank] = 5.0, -2.0
     expected = torch.zeros(4, 25)
@@ -154,7 +154,7 @@ def nothing_is_lost(backend: str, rank: int, world: int) -> None:
 
 def fp16_stays_finite(backend: str, rank: int, world: int) -> None:
     """What is too large or too small for fp16 comes in time."""
-    ddp = Rank(Given((2,)), "fp16")
+    ddp = Rank(LocalBatch((2,)), "fp16")
     gradient = torch.tensor([100_000.0, 1e-8])
     applied = torch.zeros(2)
     for step in range(60):
@@ -168,7 +168,7 @@ def fp16_stays_finite(backend: str, rank: int, world: int) -> None:
 def low_rank_is_exact(backend: str, rank: int, world: int) -> None:
     """A sum of matrices of rank 1 is of rank `world`; what is no large matrix is sent whole."""
     torch.manual_seed(rank)
-    ddp = Rank(Given((60, 50), (50,), dtype=torch.float64), "powersgd", rank=4)
+    ddp = Rank(LocalBatch((60, 50), (50,), dtype=torch.float64), "powersgd", rank=4)
     for _ in range(3):
         gradients = [torch.randn(60, 1).double() @ torch.randn(1, 50).double(), torch.randn(50).double()]
         close(ddp(gradients), summed(gradients), 1e-9)
@@ -176,7 +176,7 @@ def low_rank_is_exact(backend: str, rank: int, world: int) -> None:
 
 def factors_recover(backend: str, rank: int, world: int) -> None:
     """A step without a gradient leaves factors of zero: two steps later all has come."""
-    ddp = Rank(Given((64, 32)), "powersgd", rank=2)
+    ddp = Rank(LocalBatch((64, 32)), "powersgd", rank=2)
     same(ddp([torch.zeros(64, 32)]), [torch.zeros(64, 32)])
     applied = ddp([torch.ones(64, 32)])[0] + ddp([torch.ones(64, 32)])[0]
     close([applied], [torch.full((64, 32), 2.0 * world)])
@@ -265,7 +265,7 @@ def part_of_the_ranks(backend: str, rank: int, world: int) -> None:
     members = list(range(1, world))
     group = dist.new_group(members)
     if rank in members:
-        model = Given((100,))
+        model = LocalBatch((100,))
         ddp = DistributedDataParallel(model, process_group=group)
         ddp.register_comm_hook(Compression("topk", model, group, share=1.0), Compression.hook)
         ddp([torch.full((100,), float(rank))]).backward()

@@ -15,7 +15,7 @@ from manyhands.data.dataset import Dataset
 from manyhands.data.feeds import DeviceFeed, Feed, HostFeed, ahead
 from manyhands.data.load import load
 from manyhands.data.normalize import Normalize
-from manyhands.data.sampler import Batches, order, part_of
+from manyhands.data.sampler import Batches, epoch_order, part_of
 from manyhands.data.schema import DataOptions
 from manyhands.errors import ConfigError
 
@@ -95,8 +95,8 @@ def test_every_epoch_may_have_batches_of_its_own_size(length: int, sizes: list[i
 
 
 def test_order_is_a_function_of_seed_and_epoch() -> None:
-    assert np.array_equal(order(100, 1, 2), order(100, 1, 2))
-    assert not np.array_equal(order(100, 1, 2), order(100, 2, 1))
+    assert np.array_equal(epoch_order(100, 1, 2), epoch_order(100, 1, 2))
+    assert not np.array_equal(epoch_order(100, 1, 2), epoch_order(100, 2, 1))
     assert part_of(np.arange(10), 3, 4).tolist() == [8, 9]
 
 

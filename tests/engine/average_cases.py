@@ -13,12 +13,12 @@ Tensors = dict[str, Tensor]
 
 
 def mean_of(job: Job, kind: str) -> Average:
-    return ema(job.trainee, 0.8) if kind == "ema" else swa(job.trainee, 0.5, STEPS)
+    return ema(job.context, 0.8) if kind == "ema" else swa(job.context, 0.5, STEPS)
 
 
 def averaged(job: Job, kind: str) -> Average:
     """The mean over two epochs, which are ten steps."""
-    mean, feed, step = mean_of(job, kind), job.trainee.feed, 0
+    mean, feed, step = mean_of(job, kind), job.context.feed, 0
     for epoch in range(2):
         for number, batch in enumerate(feed.epoch(epoch)):
             job.step(batch, feed.share(number))
@@ -43,13 +43,13 @@ def as_one_device(
     options, team = f"backend={backend},precision=fp64", Team(rank, world)
     many = job_of(model, how, options, team, **changes)
     mean = averaged(many, kind)
-    before = copied(many.trainee.exchange.weights())
-    found, score = mean.weights(), mean.score(many.trainee.feed)
+    before = copied(many.context.strategy.weights())
+    found, score = mean.weights(), mean.score(many.context.feed)
     assert score is not None
-    assert same(many.trainee.exchange.weights(), before)
+    assert same(many.context.strategy.weights(), before)
 
     alone = averaged(job_of(model, "serial", "precision=fp64", Team(), **changes), kind)
-    wanted, alike = alone.weights(), alone.score(alone.trainee.feed)
+    wanted, alike = alone.weights(), alone.score(alone.context.feed)
     assert alike is not None
     far = {name: distance(each, wanted[name]) for name, each in found.items()}
     assert found.keys() == wanted.keys()
@@ -71,11 +71,11 @@ def goes_unnoticed(backend: str, rank: int, world: int, model: str, how: str) ->
         torch.manual_seed(100 + rank)  # as a training does
         options = f"backend={backend},precision=fp32"
         job = job_of(model, how, options, Team(rank, world), model__dropout=0.5)
-        mean, feed = mean_of(job, "ema"), job.trainee.feed
+        mean, feed = mean_of(job, "ema"), job.context.feed
         for number, batch in enumerate(feed.epoch(0)):
             job.step(batch, feed.share(number))
             mean.after(number + 1)
             if asks and number == 1:
                 mean.score(feed)
-        ends.append(copied(job.trainee.exchange.weights()))
+        ends.append(copied(job.context.strategy.weights()))
     assert same(*ends)

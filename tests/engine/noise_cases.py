@@ -13,8 +13,8 @@ def measured(words: str, team: Team, **changes: object) -> list[float]:
     """|G|², tr Σ and the number of measured steps after ten, the last batch of each epoch a small one."""
     config, dataset = ordered("convnet", **changes)
     job = assemble(config, parse(f"{words},precision=fp64,device=cpu,{REST}"), dataset, team)
-    noise = Noise(job.trainee.model.parameters(), team, job.trainee.device)
-    job.trainee.exchange.watch(noise)
+    noise = Noise(job.context.model.parameters(), team, job.context.device)
+    job.context.strategy.watch(noise)
     trained(job)
     square, trace, count = team.sum(noise.smooth.clone()).tolist()
     return [square, trace, count / team.world]
@@ -24,8 +24,8 @@ def on_a_gpu(capture: str) -> list[float]:
     rest = REST.replace("capture=off", f"capture={capture}")
     config, dataset = ordered("convnet", train__accumulate=2)
     job = assemble(config, parse(f"serial,precision=fp64,device=cuda,{rest}"), dataset)
-    noise = Noise(job.trainee.model.parameters(), Team(), job.trainee.device)
-    job.trainee.exchange.watch(noise)
+    noise = Noise(job.context.model.parameters(), Team(), job.context.device)
+    job.context.strategy.watch(noise)
     trained(job)
     return noise.smooth.tolist()
 

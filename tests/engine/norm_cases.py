@@ -36,7 +36,7 @@ def near(one: Tensor, other: Tensor, tolerance: float) -> None:
 
 
 def same_bits(tensor: Tensor, team: Team) -> None:
-    for other in team.gathered(tensor):
+    for other in team.all_gather_json(tensor):
         assert torch.equal(tensor, other)
 
 
@@ -157,7 +157,7 @@ def far_from_zero(team: Team) -> None:
     x = torch.randn(8, 3, dtype=torch.float64) + 1e6 * (1 + team.rank)
     layer = spanning(nn.BatchNorm1d(3, momentum=1.0).double(), team)
     layer(x)
-    near(layer.running_var, torch.cat(team.gathered(x)).var(0), 1e-12)
+    near(layer.running_var, torch.cat(team.all_gather_json(x)).var(0), 1e-12)
 
 
 def frozen(team: Team) -> None:
@@ -213,7 +213,7 @@ def without_gradients(team: Team) -> None:
 
 def evaluation(team: Team) -> None:
     """As nn.BatchNorm does, alone: the ranks exchange nothing, or the leader would wait for ever."""
-    if team.leads:
+    if team.is_leader:
         for tracks in (True, False):
             one = randomized(nn.BatchNorm2d(4, track_running_stats=tracks)).eval()
             x = torch.randn(3, 4, 5, 5)
@@ -222,7 +222,7 @@ def evaluation(team: Team) -> None:
 
 def one_value(team: Team) -> None:
     """Too few on all ranks together, and so on each."""
-    layer = spanning(nn.BatchNorm1d(3), team, muted=not team.leads)
+    layer = spanning(nn.BatchNorm1d(3), team, muted=not team.is_leader)
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         layer(torch.ones(1, 3))
 

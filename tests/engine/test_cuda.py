@@ -45,9 +45,9 @@ def losses(words: str, dataset: Dataset, **changes: Any) -> list[float]:
     """Two epochs with a rate that changes at every step; each has a smaller last batch."""
     config = with_values(CONFIG, {key.replace("__", "."): value for key, value in changes.items()})
     job = assemble(config, parse(words), dataset)
-    found, batches = [], [batch for epoch in range(2) for batch in job.trainee.feed.epoch(epoch)]
+    found, batches = [], [batch for epoch in range(2) for batch in job.context.feed.epoch(epoch)]
     for number, batch in enumerate(batches):
-        set_lr(job.trainee.optimizer, job.lr * (1 + number) / len(batches))
+        set_lr(job.context.optimizer, job.lr * (1 + number) / len(batches))
         found.append(job.step(batch).item())
     return found
 
@@ -77,7 +77,7 @@ def test_captured_with_weight_gradients_apart(images: Dataset, backward: str) ->
 def test_dropout_differs_at_every_replay(images: Dataset) -> None:
     config = with_values(CONFIG, {"model.dropout": 0.5, "optim.lr": 1e-12})
     job = assemble(config, parse(CAPTURED), images)
-    batch: Batch = next(iter(job.trainee.feed.epoch(0)))
+    batch: Batch = next(iter(job.context.feed.epoch(0)))
     found = [job.step(batch).item() for _ in range(8)]
     assert isinstance(job.step, CapturedStep)
     assert job.step.graphs
@@ -100,7 +100,7 @@ def test_one_rank_over_nccl_is_one_device(tmp_path: Path, model: str, precision:
     dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
     try:
         words = (f"data:1,backend=nccl,precision={precision}", f"serial,precision={precision}")
-        many, one = (steps(model, each, Team(), device="cuda").trainee.exchange.weights() for each in words)
+        many, one = (steps(model, each, Team(), device="cuda").context.strategy.weights() for each in words)
     finally:
         dist.destroy_process_group()
     assert max(distance(tensor, one[name]) for name, tensor in many.items()) < LIMIT[precision]

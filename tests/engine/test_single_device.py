@@ -68,7 +68,7 @@ def run(
         torch.manual_seed(config.train.seed)
     with bar("test", 1) as shown:
         Loop(
-            job.trainee,
+            job.context,
             job.step,
             replace(usual, **settings),
             job.validation,
@@ -95,7 +95,7 @@ def test_serial_computes_what_plain_computes(images: Dataset, model: str) -> Non
     plain, serial = (assemble(config, parse(words), data) for words in (PLAIN, SERIAL))
     assert losses(run(serial, config)) == pytest.approx(losses(run(plain, config)), rel=1e-4)
     for (name, ours), theirs in zip(
-        serial.trainee.model.named_parameters(), plain.trainee.model.parameters(), strict=True
+        serial.context.model.named_parameters(), plain.context.model.parameters(), strict=True
     ):
         assert (ours - theirs).norm() / theirs.norm().clamp(min=1e-3) < 1e-4, name
 
@@ -139,10 +139,10 @@ def test_resume_goes_on_to_the_bit(images: Dataset, tmp_path: Path, optimizer: s
 
     run(assemble(config, parse(words), images), config, tmp_path, every_steps=8, keep=100)
     again = assemble(config, parse(words), images)
-    position = checkpoint.restore(tmp_path / "step-00000008", again.trainee)
+    position = checkpoint.restore(tmp_path / "step-00000008", again.context)
     assert (position.step, position.epoch, position.batch) == (8, 1, 2)
     assert losses(run(again, config, position=position)) == wanted[8:]
-    for ours, theirs in zip(again.trainee.model.parameters(), whole.trainee.model.parameters(), strict=True):
+    for ours, theirs in zip(again.context.model.parameters(), whole.context.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -152,14 +152,14 @@ def test_batches_that_grow(images: Dataset, tmp_path: Path) -> None:
     config = with_values(CONFIG, changes)
     whole = assemble(config, parse(SERIAL), images)
     wanted = run(whole, config, tmp_path, every_steps=14, keep=100)
-    feed, samples = whole.trainee.feed, len(images.train)
+    feed, samples = whole.context.feed, len(images.train)
     assert [feed.count(epoch) for epoch in range(4)] == [6, 6, 3, 3]
     assert [feed.share(0, epoch).whole for epoch in range(4)] == [32, 32, 64, 64]
     assert {sum(len(batch[0]) for batch in feed.epoch(epoch)) for epoch in range(4)} == {samples}
     assert [each["step"] for each in wanted if "epoch" in each] == [6, 12, 15, 18]
 
     again = assemble(config, parse(SERIAL), images)
-    position = checkpoint.restore(tmp_path / "step-00000014", again.trainee)
+    position = checkpoint.restore(tmp_path / "step-00000014", again.context)
     assert (position.step, position.epoch, position.batch) == (14, 2, 2)
     assert losses(run(again, config, position=position)) == losses(wanted)[14:]
 
@@ -177,9 +177,9 @@ def test_accumulation_is_one_batch(images: Dataset) -> None:
 def test_clipping_bounds_the_update(images: Dataset) -> None:
     config = with_values(CONFIG, {"optim.name": "sgd", "optim.lr": 1.0, "train.clip": 0.01, "train.max_steps": 1})
     job = assemble(config, parse(SERIAL), images)
-    before = [each.clone() for each in job.trainee.model.parameters()]
+    before = [each.clone() for each in job.context.model.parameters()]
     run(job, config)
-    moved = [after - old for after, old in zip(job.trainee.model.parameters(), before, strict=True)]
+    moved = [after - old for after, old in zip(job.context.model.parameters(), before, strict=True)]
     assert math.sqrt(sum(each.square().sum().item() for each in moved)) == pytest.approx(0.01, rel=1e-3)
 
 
@@ -193,7 +193,7 @@ def test_nan_names_the_step_and_leaves_the_good_checkpoint(images: Dataset, tmp_
         calls += 1
         if calls == 9:
             with torch.no_grad():
-                next(job.trainee.model.parameters()).fill_(math.nan)
+                next(job.context.model.parameters()).fill_(math.nan)
         return step(batch, weight)
 
     job.step = poisoned
@@ -220,7 +220,7 @@ def test_weights_that_the_last_update_destroyed_are_not_kept(
         loss = step(batch, weight)
         if calls == 6:
             with torch.no_grad():
-                next(job.trainee.model.parameters()).fill_(math.inf)
+                next(job.context.model.parameters()).fill_(math.inf)
         return loss
 
     job.step = exploding
@@ -237,7 +237,7 @@ def test_samples_per_s_counts_the_steady_steps(images: Dataset, monkeypatch: pyt
         clock = Clock(torch.device("cpu"))
         with bar("test", 1) as shown:
             settings = Settings(2, steps, None, config.optim, job.lr, None, 2, None)
-            Loop(job.trainee, job.step, settings, None, clock, Records([]), shown, Position(), slow_first=slow).run()
+            Loop(job.context, job.step, settings, None, clock, Records([]), shown, Position(), slow_first=slow).run()
         assert clock.steady_steps == counted
         assert clock.samples_per_s == pytest.approx(clock.steady_samples / clock.steady_seconds)
         assert (clock.seconds["compile"] > 0) == (slow > 0)
@@ -266,7 +266,7 @@ def test_early_stopping_goes_back_to_the_best(images: Dataset, tmp_path: Path) -
     assert best is not None
     assert best.name == "step-00000006"
     for name, tensor in checkpoint.load_model(best).items():
-        assert torch.equal(job.trainee.model.state_dict()[name], tensor)
+        assert torch.equal(job.context.model.state_dict()[name], tensor)
 
 
 def test_old_checkpoints_go_but_the_best_stays(images: Dataset, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_old_checkpoints_go_but_the_best_stays(images: Dataset, tmp_path: Path) 
 
 def test_every_layer_is_timed(images: Dataset) -> None:
     job = assemble(CONFIG, parse(SERIAL), images)
-    times = time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
-    assert [each.name for each in times] == [name for name, _ in job.trainee.model.named_children()]
+    times = time_layers(job.context, next(iter(job.context.feed.epoch(0))))
+    assert [each.name for each in times] == [name for name, _ in job.context.model.named_children()]
     assert all(each.forward_ms > 0 for each in times)
     assert all(each.backward_ms > 0 for each in times if each.parameters)

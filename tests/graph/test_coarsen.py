@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
@@ -37,7 +37,7 @@ def found(graph: Graph, name: str) -> Layer:
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_lost(case: str) -> None:
     graph = graph_of(case)
-    fused = fuse(graph)
+    fused = coarsen(graph)
     assert fused.parameters == graph.parameters
     assert fused.flops == graph.flops
     assert len(fused.layers) < len(graph.layers)
@@ -50,7 +50,7 @@ def test_nothing_is_lost(case: str) -> None:
 def test_what_follows_what_stays(case: str) -> None:
     """Every edge between two layers is inside one fused layer or between those that have them."""
     graph = graph_of(case)
-    fused = fuse(graph)
+    fused = coarsen(graph)
     home = {name: number for number, layer in enumerate(fused.layers) for name in layer.names}
     between = {(home[graph.layers[source].name], home[graph.layers[target].name]) for source, target in graph.edges}
     assert {(source, target) for source, target in between if source != target} == set(fused.edges)
@@ -63,18 +63,18 @@ def test_what_follows_what_stays(case: str) -> None:
 
 
 def test_a_chain_stays_a_chain_of_the_layers_that_learn() -> None:
-    fused = fuse(graph_of("alexnet"))
+    fused = coarsen(graph_of("alexnet"))
     assert fused.is_chain
     learned = [f"conv{number}" for number in range(1, 6)] + ["dense_a", "dense_b", "output"]
     assert [each.name for each in fused.layers] == [*learned, "loss"]
     assert found(fused, "pad1").name == "conv1"  # what prepares the batch goes with the first that learns
     assert found(fused, "flatten").name == "conv5"
     assert fused.layers[0].operation == "ZeroPad2d + Conv2d + ReLU + MaxPool2d + ZeroPad2d"
-    assert fuse(fused) == fused
+    assert coarsen(fused) == fused
 
 
 def test_a_layer_that_two_others_take_is_not_swallowed() -> None:
-    fused = fuse(graph_of("resnet50"))
+    fused = coarsen(graph_of("resnet50"))
     source = found(fused, "stage1_block1.act")  # the next block takes it twice
     assert source.names[-1] == "stage1_block1.act"
     number = fused.layers.index(source)
@@ -93,12 +93,12 @@ def test_an_output_taken_twice_keeps_what_follows_apart() -> None:
             y = self.a(x)
             return self.b(F.relu(y) + torch.tanh(y))
 
-    fused = fuse(trace(Twice(), torch.randn(2, 8)))
+    fused = coarsen(trace(Twice(), torch.randn(2, 8)))
     assert [each.names for each in fused.layers] == [("a",), ("relu",), ("tanh",), ("add",), ("b",), ("loss",)]
 
 
 def test_an_unknown_layer_that_learns_is_not_taken_for_a_small_one() -> None:
-    fused = fuse(graph_of("locally"))
+    fused = coarsen(graph_of("locally"))
     assert found(fused, "local1") is not found(fused, "conv")
     assert found(fused, "local1").names[0] == "local1"
 
@@ -106,7 +106,7 @@ def test_an_unknown_layer_that_learns_is_not_taken_for_a_small_one() -> None:
 def test_frozen_parameters_and_groups_are_kept() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
     model[0].requires_grad_(False)
-    fused = fuse(trace(model, torch.randn(2, 4, 4, 4)))
+    fused = coarsen(trace(model, torch.randn(2, 4, 4, 4)))
     assert fused.layers[0].frozen == 4 * 2 * 9 + 4
     assert fused.layers[0].parameters == 8
     assert (fused.layers[0].name, fused.layers[0].kind, fused.layers[0].groups) == ("0", "conv", 2)

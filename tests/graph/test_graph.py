@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph, Layer, from_json
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Shapes, build
@@ -25,7 +25,7 @@ def test_json_brings_back_the_same() -> None:
     model = build("resnet18", Shapes(5, (3, 32, 32)))
     model.conv.requires_grad_(False)
     graph = trace(nn.Sequential(model, nn.Identity()), torch.zeros(2, 3, 32, 32))
-    for each in (graph, fuse(graph), DIAMOND):
+    for each in (graph, coarsen(graph), DIAMOND):
         told = from_json(json.loads(json.dumps(each.to_json())))
         assert told == each
         assert told.flops == each.flops

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from manyhands.data.dataset import Dataset
 from manyhands.data.normalize import Normalize
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.trace import trace
 from manyhands.models.treenet import Ensemble
 from manyhands.models.zoo import Options, Shapes, build
@@ -39,7 +39,7 @@ def test_each_branch_learns_from_its_own_error() -> None:
 def test_a_plan_finds_trunk_and_branches() -> None:
     graph = trace(build("treenet", Shapes(3, (1, 8, 8)), Options(width=0.25, depth=2)), torch.zeros(2, 1, 8, 8))
     assert graph.traced == "export"
-    fused = fuse(graph)
+    fused = coarsen(graph)
     branches = [[f"branch_{number}.{name}" for name in ("conv", "dense", "output")] for number in (0, 1)]
     assert [layer.name for layer in fused.layers] == ["trunk.conv", *branches[0], *branches[1], "ensemble", "loss"]
     assert fused.layers[7].after == (3, 6)

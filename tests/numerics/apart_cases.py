@@ -10,11 +10,11 @@ from torch import Tensor
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feeds import Feed
-from manyhands.engine.asynchronous.local_sgd import Local
-from manyhands.engine.asynchronous.stale_synchronous import Stale, row_size
+from manyhands.engine.asynchronous.local_sgd import LocalSGD
+from manyhands.engine.asynchronous.stale_synchronous import StaleSynchronous, row_size
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 from manyhands.optim import factory
 from manyhands.plan.consistency import averages, elastic_rate
 from manyhands.plan.spec import parse
@@ -27,8 +27,8 @@ def like_synchronous(
 ) -> None:
     """`apart`, with {world} for the number of ranks, comes to the weights of data:N, on all ranks to the same bits."""
     team, rest = Team(rank, world), f"backend={backend},precision={precision}"
-    one = steps(model, f"data:{world},{rest}", team, **changes).trainee.exchange.weights()
-    many = steps(model, f"{apart.format(world=world)},{rest}", team, **changes).trainee.exchange.weights()
+    one = steps(model, f"data:{world},{rest}", team, **changes).context.strategy.weights()
+    many = steps(model, f"{apart.format(world=world)},{rest}", team, **changes).context.strategy.weights()
     far = {name: distance(tensor, one[name]) for name, tensor in many.items()}
     assert max(far.values()) < {"fp32": 1e-6, "fp64": 1e-12}[precision], far
     agree(many, world)
@@ -61,7 +61,7 @@ def local_by_hand(backend: str, rank: int, world: int, options: str) -> None:
         make_feed(config, serial, dataset.schema, Team(each, world), dataset.train, config.train.seed)
         for each in range(world)
     ]
-    weights = [list(worker.trainee.model.parameters()) for worker in workers]
+    weights = [list(worker.context.model.parameters()) for worker in workers]
     centre = [each.detach().clone() for each in weights[0]]
     step = 0
     for epoch in range(2):
@@ -71,25 +71,25 @@ def local_by_hand(backend: str, rank: int, world: int, options: str) -> None:
             if averages(step, plan.every, plan.after or 0):
                 _bring_together(weights, centre, elastic=plan.average == "elastic")
             step += 1
-    own = [each.detach().clone() for each in job.trainee.model.parameters()]
+    own = [each.detach().clone() for each in job.context.model.parameters()]
     for name, (mine, wanted) in enumerate(zip(own, weights[rank], strict=True)):
         assert distance(mine, wanted) < 1e-12, name
     means = [torch.stack(list(each)).mean(0) for each in zip(*weights, strict=True)]
-    names = [name for name, _ in job.trainee.model.named_parameters()]
-    read = job.trainee.exchange.weights()
+    names = [name for name, _ in job.context.model.named_parameters()]
+    read = job.context.strategy.weights()
     for name, wanted in zip(names, centre if plan.average == "elastic" else means, strict=True):
         assert distance(read[name], wanted) < 1e-12, name
-    for mine, before in zip(job.trainee.model.parameters(), own, strict=True):
+    for mine, before in zip(job.context.model.parameters(), own, strict=True):
         assert torch.equal(mine, before)  # only read
     agree(read, world)
 
 
 def _learn(worker: Job, feed: Feed, batch: tuple[Tensor, ...], number: int, world: int) -> None:
-    trainee, share = worker.trainee, feed.share(number)
-    trainee.optimizer.zero_grad()
-    inputs, labels = trainee.prepared(feed, batch)
-    (trainee.loss(trainee.model(inputs), labels) * (world * share.mine / share.whole)).backward()
-    trainee.optimizer.step()
+    context, share = worker.context, feed.share(number)
+    context.optimizer.zero_grad()
+    inputs, labels = context.prepared(feed, batch)
+    (context.loss(context.model(inputs), labels) * (world * share.mine / share.whole)).backward()
+    context.optimizer.step()
 
 
 def _bring_together(weights: list[list[torch.nn.Parameter]], centre: list[Tensor], elastic: bool) -> None:
@@ -116,19 +116,19 @@ def resumes(backend: str, rank: int, world: int, options: str, folder: str) -> N
     config, dataset = ordered("convnet", **changes)
     torch.manual_seed(rank)
     first = trained(assemble(config, parse(words), dataset, Team(rank, world)), range(1))
-    first.trainee.exchange.settle()
-    checkpoint.save(Path(folder), first.trainee, Position(step=5), keep=1, best=False)
+    first.context.strategy.settle()
+    checkpoint.save(Path(folder), first.context, Position(step=5), keep=1, best=False)
     trained(first, range(1, 2))
     dist.barrier()
     again = assemble(config, parse(words), dataset, Team(rank, world))
     torch.manual_seed(99)
     (path,) = checkpoint_folder.listing(Path(folder))
-    assert checkpoint.restore(path, again.trainee).step == 5
+    assert checkpoint.restore(path, again.context).step == 5
     trained(again, range(1, 2))
     for job in (first, again):
-        job.trainee.exchange.settle()
-    assert digest(first.trainee.model.state_dict()) == digest(again.trainee.model.state_dict())
-    assert digest(first.trainee.exchange.weights()) == digest(again.trainee.exchange.weights())
+        job.context.strategy.settle()
+    assert digest(first.context.model.state_dict()) == digest(again.context.model.state_dict())
+    assert digest(first.context.strategy.weights()) == digest(again.context.strategy.weights())
 
 
 def batch_norms(backend: str, rank: int, world: int, options: str) -> None:
@@ -136,12 +136,12 @@ def batch_norms(backend: str, rank: int, world: int, options: str) -> None:
     words = f"{options.format(world=world)},backend={backend},precision=fp32,device=cpu,{REST}"
     config, dataset = ordered("convnet", model__name="mlp", model__batch_norm=True)
     job = trained(assemble(config, parse(words), dataset, Team(rank, world)))
-    exchange = job.trainee.exchange
-    assert isinstance(exchange, Local | Stale)
-    assert exchange.norms
-    assert not job.trainee.norms
-    exchange.settle()
-    weights = exchange.weights()
+    strategy = job.context.strategy
+    assert isinstance(strategy, LocalSGD | StaleSynchronous)
+    assert strategy.norms
+    assert not job.context.norms
+    strategy.settle()
+    weights = strategy.weights()
     assert all(each.isfinite().all() for each in weights.values())
     agree({name: each for name, each in weights.items() if each.is_floating_point()}, world)
 
@@ -157,15 +157,15 @@ def stale_is_blocking(backend: str, rank: int, world: int) -> None:
     serial = parse(f"serial,precision=fp32,device=cpu,{REST}")
     hand = assemble(config, serial, dataset)
     feed = make_feed(config, serial, dataset.schema, Team(rank, world), dataset.train, config.train.seed)
-    trainee, flat = hand.trainee, Flat(hand.trainee.model)
+    context, flat = hand.context, FlatParameters(hand.context.model)
     # As long a message: in which order gloo adds up depends on that.
     row, told = torch.zeros(row_size(flat)), []
     for epoch in range(2):
         for number, batch in enumerate(feed.epoch(epoch)):
             share = feed.share(number)
-            trainee.optimizer.zero_grad()
-            inputs, labels = trainee.prepared(feed, batch)
-            loss = trainee.loss(trainee.model(inputs), labels) * (share.mine / share.whole)
+            context.optimizer.zero_grad()
+            inputs, labels = context.prepared(feed, batch)
+            loss = context.loss(context.model(inputs), labels) * (share.mine / share.whole)
             loss.backward()
             for place, parameter in enumerate(flat.parameters):
                 flat.view(row, place).copy_(parameter.grad)
@@ -173,11 +173,11 @@ def stale_is_blocking(backend: str, rank: int, world: int) -> None:
             dist.all_reduce(row)
             for place, parameter in enumerate(flat.parameters):
                 parameter.grad = flat.view(row, place).clone()
-            trainee.optimizer.step()
+            context.optimizer.step()
             told.append(float(row[flat.size]))
-    assert digest(many.trainee.model.state_dict()) == digest(trainee.model.state_dict())
-    assert many.trainee.exchange.losses() == told
-    assert many.trainee.exchange.staleness() == {0: 10}
+    assert digest(many.context.model.state_dict()) == digest(context.model.state_dict())
+    assert many.context.strategy.losses() == told
+    assert many.context.strategy.staleness() == {0: 10}
 
 
 class Latest:
@@ -203,13 +203,13 @@ def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
     the rate of its own step."""
     config, dataset = ordered("convnet", optim__name="momentum", train__clip=0.5)
     serial = parse(f"serial,precision=fp64,device=cpu,{REST}")
-    one, hand = (assemble(config, serial, dataset).trainee for _ in range(2))
-    later = Latest(row_size(Flat(one.model)), most + 1)
+    one, hand = (assemble(config, serial, dataset).context for _ in range(2))
+    later = Latest(row_size(FlatParameters(one.model)), most + 1)
 
     def make(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         return factory.build(parameters, config.optim, 0.05, best=True, device="cpu")
 
-    stale = Stale(one.model, make, 0.5, Team(), most, later)
+    stale = StaleSynchronous(one.model, make, 0.5, Team(), most, later)
     late: list[tuple[float, list[Tensor]]] = []
 
     def apply() -> None:
@@ -217,14 +217,14 @@ def stale_by_hand(backend: str, rank: int, world: int, most: int) -> None:
         for parameter, gradient in zip(hand.model.parameters(), gradients, strict=True):
             parameter.grad = gradient
         factory.set_lr(hand.optimizer, rate)
-        hand.exchange.update()
+        hand.strategy.update()
 
     for step, batch in enumerate(one.feed.epoch(0)):
         rate = 0.05 / (1 + step)
         factory.set_lr(stale.optimizer, rate)
-        for trainee, optimizer in ((one, stale.optimizer), (hand, hand.optimizer)):
+        for context, optimizer in ((one, stale.optimizer), (hand, hand.optimizer)):
             optimizer.zero_grad()
-            trainee.losses(batch).backward()
+            context.losses(batch).backward()
         stale.hear(torch.tensor(float(step)))
         stale.update()
         assert stale.optimizer.param_groups[0]["lr"] == rate

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed as dist
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.asynchronous.stale_synchronous import Stale
+from manyhands.engine.asynchronous.stale_synchronous import StaleSynchronous
 from manyhands.plan.spec import parse
 from manyhands.train.job import assemble
 from numerics.apart_cases import agree
@@ -21,10 +21,10 @@ def bound(backend: str, rank: int, world: int, most: int, epochs: int) -> None:
     words = f"data:{world},consistency=stale,staleness={most},backend={backend},precision=fp32,device=cpu,{REST}"
     config, dataset = ordered("convnet", model__name="mlp")
     job = assemble(config, parse(words), dataset, Team(rank, world))
-    exchange, feed = job.trainee.exchange, job.trainee.feed
-    assert isinstance(exchange, Stale)
+    strategy, feed = job.context.strategy, job.context.feed
+    assert isinstance(strategy, StaleSynchronous)
     random, begun, sent, losses = np.random.default_rng(rank), [], [], []
-    send = exchange.later.send
+    send = strategy.later.send
 
     def noted(step: int) -> None:
         if random.random() < 0.2:
@@ -32,17 +32,17 @@ def bound(backend: str, rank: int, world: int, most: int, epochs: int) -> None:
         sent.append(time.monotonic_ns())
         send(step)
 
-    exchange.later.send = noted  # type: ignore[method-assign]
+    strategy.later.send = noted  # type: ignore[method-assign]
     for epoch in range(epochs):
         for number, batch in enumerate(feed.epoch(epoch)):
             begun.append(time.monotonic_ns())
             job.step(batch, feed.share(number))
-            losses += exchange.losses() or []
-    exchange.settle()
-    losses += exchange.losses() or []
-    agree(job.trainee.model.state_dict(), world)
+            losses += strategy.losses() or []
+    strategy.settle()
+    losses += strategy.losses() or []
+    agree(job.context.model.state_dict(), world)
     everyone: list[Any] = [None] * world
-    dist.all_gather_object(everyone, (sent, losses, exchange.staleness()))
+    dist.all_gather_object(everyone, (sent, losses, strategy.staleness()))
     count = len(begun)
     for step in range(most + 1, count):
         assert all(others[step - most - 1] < begun[step] for others, _, _ in everyone), f"step {step}"

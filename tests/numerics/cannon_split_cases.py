@@ -17,9 +17,9 @@ def by_cannon(backend: str, rank: int, world: int, model: str, names: str, preci
     plan = parse(f"data:{world},device=cpu,backend={backend},precision={precision},{REST}")
     plan = replace(plan, layers=read_named(entries, "plan"))
     job = trained(assemble(config, plan, dataset, Team(rank, world)))
-    exchange = job.trainee.exchange
-    assert isinstance(exchange, Hybrid)
-    mine = [cut for cut in exchange.cuts if cut.cannon]
+    strategy = job.context.strategy
+    assert isinstance(strategy, Hybrid)
+    mine = [cut for cut in strategy.cuts if cut.cannon]
     assert len(mine) == len(entries)
     for cut in mine:  # a quarter of the weight, the larger one where it is uneven
         outputs, inputs = cut.shapes["weight"]

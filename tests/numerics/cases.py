@@ -40,7 +40,7 @@ def ordered(model: str, **changes: object) -> tuple[Config, Dataset]:
 
 def trained(job: Job, epochs: Iterable[int] = range(2)) -> Job:
     """Two epochs are ten steps."""
-    feed = job.trainee.feed
+    feed = job.context.feed
     assert 2 * len(feed) == STEPS
     for epoch in epochs:
         for number, batch in enumerate(feed.epoch(epoch)):
@@ -65,8 +65,8 @@ def same_as_one_device(
     """Parameters and buffers within the limit of one device's, and the same to the bit on all ranks."""
     precision = "fp64" if "fp64" in options else "fp32"
     many = steps(model, f"{axis}:{world},backend={backend},{options}", Team(rank, world), **changes)
-    weights = many.trainee.exchange.weights()
-    one = steps(model, f"serial,precision={precision}", Team(), **changes).trainee.exchange.weights()
+    weights = many.context.strategy.weights()
+    one = steps(model, f"serial,precision={precision}", Team(), **changes).context.strategy.weights()
     far = {name: distance(tensor, one[name]) for name, tensor in weights.items()}
     assert max(far.values()) < LIMIT[precision], far
     digest = hashlib.sha256(b"".join(weights[name].contiguous().numpy().tobytes() for name in sorted(weights)))
@@ -78,5 +78,5 @@ def same_as_one_device(
 def apart(model: str, *trainings: tuple[str, float]) -> float:
     """How far two trainings on one device, of a precision and a rate, end from each other."""
     ends = [steps(model, f"serial,precision={precision}", Team(), optim__lr=rate) for precision, rate in trainings]
-    one, other = (end.trainee.exchange.weights() for end in ends)
+    one, other = (end.context.strategy.weights() for end in ends)
     return max(distance(tensor, one[name]) for name, tensor in other.items())

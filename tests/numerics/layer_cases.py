@@ -78,23 +78,23 @@ def same_as_one_device(
             assert fits(layer, chosen[number], BATCH) is None
     assert len(set(chosen)) == 2
     make = partial(torch.optim.SGD, lr=0.1)
-    exchange = Hybrid(model, make, None, graph, chosen, pipeline_of(PLAN, chosen), Team(rank, world))
+    strategy = Hybrid(model, make, None, graph, chosen, pipeline_of(PLAN, chosen), Team(rank, world))
     optimizer = make(twin.parameters())
     for _ in range(3):
-        given = exchange.given((ids, labels))
-        exchange.optimizer.zero_grad()
-        scores = exchange.forward(given.inputs[0])
+        given = strategy.given((ids, labels))
+        strategy.optimizer.zero_grad()
+        scores = strategy.forward(given.inputs[0])
         loss = functional.cross_entropy(scores, given.labels[1]) if len(given.labels[1]) else scores.sum()
         (loss * given.weight).backward()
-        exchange.update()
+        strategy.update()
         optimizer.zero_grad()
         functional.cross_entropy(twin(ids), labels).backward()
         optimizer.step()
-    weights, one = exchange.weights(), twin.state_dict()
+    weights, one = strategy.weights(), twin.state_dict()
     far = {name: distance(weights[name], one[name]) for name in one}
     assert max(far.values()) < LIMIT["fp64"], far
-    exchange.load_weights(one)  # a checkpoint of one device
-    assert all(torch.equal(each, one[name]) for name, each in exchange.weights().items())
+    strategy.load_weights(one)  # a checkpoint of one device
+    assert all(torch.equal(each, one[name]) for name, each in strategy.weights().items())
 
 
 def the_same_is_dropped(backend: str, rank: int, world: int) -> None:
@@ -106,7 +106,7 @@ def the_same_is_dropped(backend: str, rank: int, world: int) -> None:
     ids = torch.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % WORDS
     graph = trace(model, ids[:2])
     chosen = [on(0, parameter=world) if layer.kind == "recurrent" else on(0, copies=world) for layer in graph.layers]
-    exchange = Hybrid(
+    strategy = Hybrid(
         model, partial(torch.optim.SGD, lr=0.1), None, graph, chosen, pipeline_of(PLAN, chosen), Team(rank, world)
     )
     kept: list[list[bool]] = []
@@ -117,7 +117,7 @@ def the_same_is_dropped(backend: str, rank: int, world: int) -> None:
         return result
 
     with mock.patch.object(rnn, "functional", mock.Mock(wraps=functional, dropout=drop)):
-        exchange.forward(exchange.given((ids, ids)).inputs[0])
+        strategy.forward(strategy.given((ids, ids)).inputs[0])
     everyone: list[list[list[bool]]] = [[]] * world
     dist.all_gather_object(everyone, kept)
     assert len(kept) == 2

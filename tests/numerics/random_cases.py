@@ -41,11 +41,11 @@ def prepared(model: str, words: str, team: Team) -> Job:
 
 
 def trained(job: Job) -> Job:
-    feed = job.trainee.feed
+    feed = job.context.feed
     for number, batch in enumerate(feed.epoch(0)):
         job.step(batch, feed.share(number, 0))
-    job.trainee.exchange.settle()
-    job.trainee.exchange.sync_buffers()
+    job.context.strategy.settle()
+    job.context.strategy.sync_buffers()
     return job
 
 
@@ -57,14 +57,14 @@ def compared(backend: str, rank: int, world: int, words: str, model: str, told: 
     except InputError as error:
         answer.write_text(json.dumps({"refused": str(error)}))
         return
-    weights = trained(job).trainee.exchange.weights()
-    score = evaluate(job.trainee, job.test)
+    weights = trained(job).context.strategy.weights()
+    score = evaluate(job.context, job.test)
     one = trained(prepared(model, "serial", Team()))
-    whole, wanted = one.trainee.exchange.weights(), evaluate(one.trainee, one.test)
+    whole, wanted = one.context.strategy.weights(), evaluate(one.context, one.test)
     far: dict[str, Any] = {name: distance(each, whole[name]) for name, each in weights.items() if name in whole}
     far["loss"] = abs(score.loss - wanted.loss) / wanted.loss
     far["accuracy"] = abs(score.accuracy - wanted.accuracy)
-    keys = list(weights) == list(one.trainee.model.state_dict())
+    keys = list(weights) == list(one.context.model.state_dict())
     answer.write_text(json.dumps({"far": max(far.values()), "keys": keys}))
 
 
@@ -88,35 +88,35 @@ def leaves_the_unused_alone(backend: str, rank: int, world: int, words: str) -> 
     rest = f"device=cpu,precision=fp64,{REST}"
     many = assemble(config, parse(f"{words},backend={backend},{rest}"), dataset, Team(rank, world))
     one = assemble(config, parse(f"serial,{rest}"), dataset)
-    before = {name: each.clone() for name, each in one.trainee.exchange.weights().items()}
+    before = {name: each.clone() for name, each in one.context.strategy.weights().items()}
 
     def step(job: Job) -> None:
-        for number, batch in enumerate(job.trainee.feed.epoch(0)):
-            job.step(batch, job.trainee.feed.share(number, 0))
-        job.trainee.exchange.settle()
+        for number, batch in enumerate(job.context.feed.epoch(0)):
+            job.step(batch, job.context.feed.share(number, 0))
+        job.context.strategy.settle()
 
     for job in (many, one):
         step(job)
     again = assemble(config, parse(f"{words},backend={backend},{rest}"), dataset, Team(rank, world))
-    state, weights = many.trainee.exchange.state(), many.trainee.exchange.weights()
+    state, weights = many.context.strategy.state(), many.context.strategy.weights()
     if rank == 0:
-        assert {number for number, each in state["state"].items() if each} == set(one.trainee.exchange.state()["state"])
-    told = Team(rank, world).told(
+        assert {number for number, each in state["state"].items() if each} == set(one.context.strategy.state()["state"])
+    told = Team(rank, world).broadcast_json(
         {
             "state": {str(key): each for key, each in state["state"].items()},
             "groups": state["param_groups"],
             "weights": dict(weights),
         }
     )
-    again.trainee.exchange.load_weights(told["weights"])
-    again.trainee.exchange.load_state(
+    again.context.strategy.load_weights(told["weights"])
+    again.context.strategy.load_state(
         {"state": {int(key): each for key, each in told["state"].items()}, "param_groups": told["groups"]}
     )
     for job in (again, one):
         step(job)
-    wanted = one.trainee.exchange.weights()
-    for name, each in again.trainee.exchange.weights().items():
+    wanted = one.context.strategy.weights()
+    for name, each in again.context.strategy.weights().items():
         assert distance(each, wanted[name]) < 1e-7, name
     untouched = [name for name in before if torch.equal(before[name], wanted[name])]
     assert untouched
-    assert all(torch.equal(again.trainee.exchange.weights()[name], before[name]) for name in untouched)
+    assert all(torch.equal(again.context.strategy.weights()[name], before[name]) for name in untouched)

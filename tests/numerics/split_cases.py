@@ -22,7 +22,7 @@ from manyhands.data.schema import DataOptions
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.engine.sharding.layers.cross_entropy import Logits
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.plan.layer_rules import NamedSplit
@@ -56,7 +56,7 @@ def ordered(model: str, **changes: object) -> tuple[Config, Dataset]:
 def graph_of(model: str) -> Graph:
     """As the engine sees it."""
     config, dataset = ordered(model)
-    return fuse(trace(build_model(config, dataset.schema), sample_input(dataset.schema, 2)))
+    return coarsen(trace(build_model(config, dataset.schema), sample_input(dataset.schema, 2)))
 
 
 def split_of(graph: Graph, number: int, world: int, rng: random.Random) -> Split:
@@ -117,7 +117,7 @@ def same_on_a_gpu(
     """All ranks have parts of layers on one GPU, whose results go by way of the host."""
     options = f"device=cuda,backend={backend},precision={precision}"
     job = trained(job_of(model, how, options, Team(rank, world), **changes))
-    assert {each.device.type for each in job.trainee.model.parameters()} <= {"cuda"}
+    assert {each.device.type for each in job.context.model.parameters()} <= {"cuda"}
     compare(job, alone(model, precision, "cuda", **changes), LIMIT[precision])
 
 
@@ -127,8 +127,8 @@ def channels_last_same_as_one_device(
     """What goes from rank to rank has its channels last, too; one device's have them first."""
     options = f"backend={backend},precision={precision},layout=channels_last"
     job = trained(job_of(model, how, options, Team(rank, world), **changes))
-    assert isinstance(job.trainee.exchange, Hybrid)
-    assert job.trainee.exchange.post.channels_last
+    assert isinstance(job.context.strategy, Hybrid)
+    assert job.context.strategy.post.channels_last
     compare(job, alone(model, precision, **changes), LIMIT[precision])
 
 
@@ -138,8 +138,8 @@ def goes_on(backend: str, rank: int, world: int, model: str, optimizer: str, fir
     options, team = f"backend={backend},precision=fp64", Team(rank, world)
     before = trained(job_of(model, first, options, team, **changes), [0])
     after = job_of(model, then, options, team, **changes)
-    after.trainee.exchange.load_weights(before.trainee.exchange.weights())
-    after.trainee.exchange.load_state(before.trainee.exchange.state())
+    after.context.strategy.load_weights(before.context.strategy.weights())
+    after.context.strategy.load_state(before.context.strategy.state())
     trained(after, [1])
     compare(after, alone(model, "fp64", **changes), LIMIT["fp64"])
 
@@ -148,12 +148,12 @@ def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> N
     """Ranks that have the same part of a weight have the same, to the bit, though dropout draws."""
     torch.manual_seed(100 + rank)  # as a training does
     job = trained(job_of(model, how, f"backend={backend},precision=fp32", Team(rank, world), model__dropout=0.5))
-    exchange = job.trainee.exchange
-    assert isinstance(exchange, Hybrid)
-    assert exchange.post.on_way.draws > 0
+    strategy = job.context.strategy
+    assert isinstance(strategy, Hybrid)
+    assert strategy.post.on_way.draws > 0
     own = {
         (cut.name, name, cut.mine(name)): cut.tensor(name).detach().numpy().tobytes()
-        for cut in exchange.cuts
+        for cut in strategy.cuts
         for name in cut.shapes
         if cut.mine(name) is not None
     }
@@ -170,11 +170,11 @@ def copies_agree(backend: str, rank: int, world: int, model: str, how: str) -> N
 def weights_are_cut(backend: str, rank: int, world: int, model: str, pattern: str) -> None:
     """Of every matrix of these layers a rank has its part, and no more."""
     job = job_of(model, f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world))
-    exchange = job.trainee.exchange
-    assert isinstance(exchange, Hybrid)
+    strategy = job.context.strategy
+    assert isinstance(strategy, Hybrid)
     own = {
         f"{cut.name}.{name}": (world * cut.tensor(name).numel(), shape.numel())
-        for cut in exchange.cuts
+        for cut in strategy.cuts
         for name, shape in cut.shapes.items()
         if fnmatch(cut.name, pattern) and len(shape) > 1
     }
@@ -188,17 +188,17 @@ def scores_stay(backend: str, rank: int, world: int, smoothing: float) -> None:
     for gathers in (False, True):
         options = f"backend={backend},precision=fp64"
         job = job_of("mlp", f"tensor:{world}", options, Team(rank, world), train__label_smoothing=smoothing)
-        exchange, feed = job.trainee.exchange, job.trainee.feed
-        assert isinstance(exchange, Hybrid)
+        strategy, feed = job.context.strategy, job.context.feed
+        assert isinstance(strategy, Hybrid)
         batch = next(iter(feed.epoch(0)))
         if gathers:
-            exchange.forward = exchange.predict  # type: ignore[method-assign]
-        outputs = job.trainee.answers(feed, batch)[0]
+            strategy.forward = strategy.predict  # type: ignore[method-assign]
+        outputs = job.context.answers(feed, batch)[0]
         assert isinstance(outputs, Logits) != gathers
         assert outputs.shape == (BATCH, 10 if gathers else (3, 3, 2, 2)[rank])
-        before = exchange.post.sent_bytes
-        losses.append(float(job.trainee.losses(batch).detach()))
-        sent.append(exchange.post.sent_bytes - before)
+        before = strategy.post.sent_bytes
+        losses.append(float(job.context.losses(batch).detach()))
+        sent.append(strategy.post.sent_bytes - before)
     assert abs(losses[0] - losses[1]) < LIMIT["fp64"]
     assert sent[0] < sent[1]
 
@@ -207,7 +207,7 @@ def scores_are_told(backend: str, rank: int, world: int, model: str, how: str) -
     """Loss and accuracy over a set, after a training, are those of one device."""
     job = trained(job_of(model, how, f"backend={backend},precision=fp64", Team(rank, world)))
     one = alone(model, "fp64")
-    score, wanted = evaluate(job.trainee, job.test), evaluate(one.trainee, one.test)
+    score, wanted = evaluate(job.context, job.test), evaluate(one.context, one.test)
     assert score.accuracy == wanted.accuracy
     assert abs(score.loss - wanted.loss) < LIMIT["fp64"]
 
@@ -215,10 +215,10 @@ def scores_are_told(backend: str, rank: int, world: int, model: str, how: str) -
 def one_exchange_a_pair(backend: str, rank: int, world: int) -> None:
     """Of two dense layers, the first by parameter and the second by reduction: one sum forward, one back."""
     job = job_of("mlp", f"tensor:{world}", f"backend={backend},precision=fp64", Team(rank, world), model__depth=3)
-    batch = next(iter(job.trainee.feed.epoch(0)))
-    job.trainee.losses(batch)  # the first time types of results are told
+    batch = next(iter(job.context.feed.epoch(0)))
+    job.context.losses(batch)  # the first time types of results are told
     with counted() as calls:
-        loss = job.trainee.losses(batch)
+        loss = job.context.losses(batch)
     assert calls == {"all_reduce": 2}, calls  # two pairs
     with counted() as calls:
         loss.backward()
@@ -246,7 +246,7 @@ def counted() -> Iterator[Counter[str]]:
 
 
 def compare(job: Job, alone: Job, limit: float) -> None:
-    weights, one = job.trainee.exchange.weights(), alone.trainee.exchange.weights()
+    weights, one = job.context.strategy.weights(), alone.context.strategy.weights()
     assert set(weights) == set(one)
     far = {name: distance(tensor, one[name]) for name, tensor in weights.items()}
     assert max(far.values()) < limit, far

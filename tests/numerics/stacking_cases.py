@@ -12,7 +12,7 @@ from numerics.split_cases import compare
 
 def by_turns(job: Job) -> Job:
     for epoch in range(2):
-        job.trainee.model.begin_epoch(epoch, 2)
+        job.context.model.begin_epoch(epoch, 2)
         trained(job, [epoch])
     return job
 

@@ -22,9 +22,9 @@ def branches_apart(backend: str, rank: int, world: int, precision: str) -> None:
     options = f"device=cpu,precision={precision},{REST}"
     plan = replace(parse(f"data:{world},backend={backend},{options}"), layers=read_named(entries, "plan"))
     job = trained(assemble(config, plan, dataset, Team(rank, world)))
-    exchange = job.trainee.exchange
-    assert isinstance(exchange, Hybrid)
-    here = {cut.name.partition(".")[0] for cut in exchange.cuts for _ in cut.module.parameters()}
+    strategy = job.context.strategy
+    assert isinstance(strategy, Hybrid)
+    here = {cut.name.partition(".")[0] for cut in strategy.cuts for _ in cut.module.parameters()}
     assert here == {"trunk", f"branch_{rank}"}
     alone = trained(assemble(config, parse(f"serial,{options}"), dataset, Team()))
     compare(job, alone, LIMIT[precision])

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from manyhands.errors import PlanError
 from manyhands.plan import pipeline_schedule as module
-from manyhands.plan.pipeline_schedule import SCHEDULES, Action, begins, bubble, kept, orders, stages_per_device
+from manyhands.plan.pipeline_schedule import (
+    SCHEDULES,
+    Action,
+    activations_in_flight,
+    begins,
+    bubble,
+    orders,
+    stages_per_device,
+)
 
 MANY = [(devices, microbatches) for devices in range(1, 8) for microbatches in range(1, 25)]
 
@@ -135,7 +143,7 @@ def test_micro_batches_in_flight() -> None:
         assert peaks("1f1b", devices, microbatches) == some
         assert peaks("zerobubble", devices, microbatches) == [min(microbatches, devices)] * devices
         for schedule in SCHEDULES:
-            each = kept(schedule, devices, microbatches)
+            each = activations_in_flight(schedule, devices, microbatches)
             assert [sum(each[device::devices]) for device in range(devices)] == peaks(schedule, devices, microbatches)
     # Megatron's, in halves of what 1f1b keeps: 3 D - 1 of them on the first device, where that has D whole ones.
     assert peaks("interleaved", 4, 16) == [2 * (4 - 1 - device) + 4 + 1 for device in range(4)]

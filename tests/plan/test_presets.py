@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyhands.errors import PlanError
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
@@ -38,7 +38,7 @@ def graph_of(name: str) -> Graph:
     shapes, options = MODELS[name.removeprefix("fused ")]
     inputs = torch.ones(2, *shapes.shape, dtype=torch.long if shapes.vocabulary else torch.float32)
     graph = trace(build(name.removeprefix("fused "), shapes, options), inputs)
-    return fuse(graph) if name.startswith("fused") else graph
+    return coarsen(graph) if name.startswith("fused") else graph
 
 
 def chosen(words: str, graph: Graph, batch: int = BATCH) -> tuple[Split, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from manyhands.config import Config
 from manyhands.errors import PlanError
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph, Layer
 from manyhands.machine.machine import Core, Machine
 from manyhands.plan.layer_rules import NamedSplit
@@ -15,14 +15,14 @@ from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.resolve import devices_of, splits_of
 from manyhands.plan.sharding import Split, on
 from manyhands.plan.spec import parse, read, write
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 
 def layer(name: str, kind: str, output: int, before: int, weights: tuple[tuple[int, ...], ...], after: int) -> Layer:
     return Layer(name, kind, kind, ((2, before),), (2, output), weights, 100, () if after < 0 else (after,))
 
 
-GRAPH = fuse(
+GRAPH = coarsen(
     Graph(
         2,
         (
@@ -129,4 +129,4 @@ def test_the_engine_refuses_devices_that_no_rank_is(tmp_path: Path) -> None:
     machine = Machine(host="", cpu="", cores=tuple(Core(each, each, 0, 0) for each in range(4)), memory_bytes=1)
     plan = plan_of(tmp_path, '[[layers]]\nname = "output"\ndevices = [4]\n')
     with pytest.raises(PlanError, match=r"name device 4, there are 4 ranks"):
-        settle_early(plan, Config(), machine)
+        resolve(plan, Config(), machine)

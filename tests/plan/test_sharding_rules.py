@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.models.zoo import Options, Shapes, build
@@ -120,14 +120,14 @@ def test_a_second_call_is_cut_as_the_first() -> None:
 def test_fused_layers_are_cut_as_all_their_members_can(
     layers: tuple[nn.Module, ...], expected: tuple[int, int]
 ) -> None:
-    fused = fuse(traced(nn.Sequential(*layers), 4, 8, 8))
+    fused = coarsen(traced(nn.Sequential(*layers), 4, 8, 8))
     assert len(fused.layers) == 2
     most = ways(fused.layers[0], BATCH)
     assert (most.parameter, most.reduction) == expected
 
 
 def test_queries_are_cut_where_heads_are() -> None:
-    graph = fuse(traced(build("transformer", TEXT), 7, ids=True))
+    graph = coarsen(traced(build("transformer", TEXT), 7, ids=True))
     found = dict(zip((layer.name for layer in graph.layers), grains(graph, tensor(graph, 3)), strict=True))
     attention = "layers.0.attention"
     assert [found[f"{attention}.{name}"].made for name in ("query", "key", "value", "heads")] == [4] * 4
@@ -139,7 +139,7 @@ def test_queries_are_cut_where_heads_are() -> None:
 
 
 def test_what_was_a_channel_stays_together() -> None:
-    graph = fuse(traced(nn.Sequential(nn.Conv2d(3, 10, 3), nn.ReLU(), nn.Flatten(), nn.Linear(360, 4)), 3, 8, 8))
+    graph = coarsen(traced(nn.Sequential(nn.Conv2d(3, 10, 3), nn.ReLU(), nn.Flatten(), nn.Linear(360, 4)), 3, 8, 8))
     chosen = [on(0, parameter=4), on(0, reduction=4), on(0, copies=4)]
     assert [grain.taken for grain in grains(graph, chosen)] == [1, 10, 1]
     assert grains(graph, [on(0, parameter=2), *chosen[1:]])[1].taken == 1
@@ -148,7 +148,7 @@ def test_what_was_a_channel_stays_together() -> None:
 @pytest.mark.parametrize("name", ["alexnet", "resnet50", "locally"])
 def test_every_layer_of_the_zoo_can_be_asked(name: str) -> None:
     graph = traced(build(name, Shapes(5, (3, 32, 32)), Options(width=0.25)), 3, 32, 32)
-    for layer in (*graph.layers, *fuse(graph).layers):
+    for layer in (*graph.layers, *coarsen(graph).layers):
         most = ways(layer, BATCH)
         assert most.sample == BATCH
         assert most.parameter >= 1

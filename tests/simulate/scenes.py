@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph, Layer
 from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level
@@ -84,7 +84,7 @@ def zoo_graph(name: str, fused: bool = True) -> Graph:
     model = build(name, shapes, options)
     inputs = torch.ones(2, *shapes.shape, dtype=torch.long if shapes.vocabulary else torch.float32)
     found = trace(model, inputs)
-    return fuse(found) if fused else found
+    return coarsen(found) if fused else found
 
 
 def machine(devices: int, *, duplex: bool = True, **options: Any) -> Cluster:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyhands.simulate.worker_events import Cores, Events, Gate, Line, Wait
+from manyhands.simulate.worker_events import Condition, Cores, Events, Resource, Wait
 
 
 def run(events: Events) -> None:
@@ -26,7 +26,7 @@ def test_ties_happen_in_the_order_asked() -> None:
 
 def test_a_line_serves_one_at_a_time_first_come_first_served() -> None:
     events, ends = Events(), dict[str, int]()
-    line = Line(events)
+    line = Resource(events)
 
     def customer(name: str, comes: int, takes: int) -> Iterator[Wait]:
         yield events.after(comes)
@@ -43,7 +43,7 @@ def test_a_line_serves_one_at_a_time_first_come_first_served() -> None:
 
 def test_a_gate_lets_through_whoever_has_what_it_waits_for() -> None:
     events, seen = Events(), list[tuple[int, int]]()
-    gate, done = Gate(events), 0
+    gate, done = Condition(events), 0
 
     def waiter(wanted: int) -> Iterator[Wait]:
         yield gate.until(lambda: done >= wanted)

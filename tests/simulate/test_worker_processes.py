@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyhands.plan.stragglers import Fault
-from manyhands.simulate.worker_processes import Act, Average, Crew, Gradient, Meet, Push, Step, Update
-from manyhands.simulate.worker_timing import Pace
+from manyhands.simulate.worker_processes import Act, Average, Gradient, Meet, Push, Step, Update, Workers
+from manyhands.simulate.worker_timing import WorkerTiming
 
 SIZE = 8  # samples of every part
 
 
-def crew(workers: int, batches: int, compute: int = 1000, **times: Any) -> Crew:
-    pace = Pace(workers, {0: 0, SIZE: compute}, **times)
-    return Crew(pace, [[SIZE] * workers] * batches, [0] * workers)
+def crew(workers: int, batches: int, compute: int = 1000, **times: Any) -> Workers:
+    pace = WorkerTiming(workers, {0: 0, SIZE: compute}, **times)
+    return Workers(pace, [[SIZE] * workers] * batches, [0] * workers)
 
 
 def only(acts: list[Act], kind: type) -> list[Act]:
@@ -169,17 +169,17 @@ def test_gossip() -> None:
 
 
 def test_a_part_without_samples_is_pushed_but_not_learned_from_alone() -> None:
-    pace, parts = Pace(3, {0: 0, SIZE: 1000}, servers=1), [[SIZE] * 3, [SIZE, SIZE, 0]]
-    assert len(only(list(Crew(pace, parts, [0] * 3).free()), Push)) == 6
-    assert len(only(list(Crew(pace, parts, [0] * 3).together(0)), Update)) == 2
-    assert len(only(list(Crew(pace, parts, [0] * 3).local(1, 0, 0)), Step)) == 6
-    assert len(only(list(Crew(pace, parts, [0] * 3).gossip("ring", 0)), Step)) == 5
+    pace, parts = WorkerTiming(3, {0: 0, SIZE: 1000}, servers=1), [[SIZE] * 3, [SIZE, SIZE, 0]]
+    assert len(only(list(Workers(pace, parts, [0] * 3).free()), Push)) == 6
+    assert len(only(list(Workers(pace, parts, [0] * 3).together(0)), Update)) == 2
+    assert len(only(list(Workers(pace, parts, [0] * 3).local(1, 0, 0)), Step)) == 6
+    assert len(only(list(Workers(pace, parts, [0] * 3).gossip("ring", 0)), Step)) == 5
 
 
 def test_steps_are_counted_on() -> None:
     steps = [0, 0]
     for _ in range(2):
-        list(Crew(Pace(2, {SIZE: 1}), [[SIZE] * 2] * 3, steps).together(0))
+        list(Workers(WorkerTiming(2, {SIZE: 1}), [[SIZE] * 2] * 3, steps).together(0))
     assert steps == [6, 6]
 
 

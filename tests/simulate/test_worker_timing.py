@@ -8,14 +8,14 @@ from manyhands.machine import cluster_toml
 from manyhands.machine.cluster import Accelerator, Cluster, Level
 from manyhands.plan.spec import parse
 from manyhands.simulate.simulator import Simulator
-from manyhands.simulate.worker_timing import Pace, all_reduce, between
+from manyhands.simulate.worker_timing import WorkerTiming, all_reduce, between
 
 CHIP = Accelerator("chip", 2**40, {"fp32": 1.0}, 1.0)
 NODES = (Level(1, 10.0, 1.0), Level(4, 2.0, 20.0))
 
 
 def test_jitter_has_mean_one_and_the_deviation_that_is_said() -> None:
-    pace = Pace(1, {1: 10**9}, jitter=0.2, seed=4)
+    pace = WorkerTiming(1, {1: 10**9}, jitter=0.2, seed=4)
     times = np.array([pace.work(0, step, 1) for step in range(4000)]) / 1e9
     assert times.mean() == pytest.approx(1, abs=4 * 0.2 / 4000**0.5)
     assert times.std() == pytest.approx(0.2, rel=0.1)
@@ -24,7 +24,7 @@ def test_jitter_has_mean_one_and_the_deviation_that_is_said() -> None:
 
 
 def test_speeds_repeat() -> None:
-    pace = Pace(4, {1: 100}, speeds=(1.0, 0.5))
+    pace = WorkerTiming(4, {1: 100}, speeds=(1.0, 0.5))
     assert [pace.work(worker, 0, 1) for worker in range(4)] == [100, 200, 100, 200]
 
 

@@ -8,7 +8,7 @@ from scipy.stats import f_oneway
 
 from manyhands.errors import ConfigError
 from manyhands.studies import scaling_laws
-from manyhands.studies.claims import finding
+from manyhands.studies.claims import judge
 from manyhands.studies.record import Fit
 
 
@@ -59,7 +59,7 @@ RATIO = claim("ratio", of=["one"], over=["two", "four"], above=1, there=8)
     ],
 )  # fmt: skip
 def test_a_claim(claims: list[dict[str, Any]], rows: list[dict[str, Any]], told: str) -> None:
-    said = finding(claims, rows)
+    said = judge(claims, rows)
     assert said.startswith("The source's finding that it is so ")
     assert told in said
 
@@ -70,9 +70,9 @@ def test_lines_that_rise() -> None:
         return [row(f"{line}, {n}", 1.0 if n == 1 else ends[line], line=line) for line in ends for n in (1, 2)]
 
     claims = claim("lines rise", measure="speed-up", lines=["small", "large"])
-    assert "holds here: 1.50 with small, 2, 1.90 with large, 2" in finding(claims, lines(1.9))
-    assert "does not hold here" in finding(claims, lines(1.4))
-    assert "it needs two lines" in finding(claims, lines(1.9)[:3])
+    assert "holds here: 1.50 with small, 2, 1.90 with large, 2" in judge(claims, lines(1.9))
+    assert "does not hold here" in judge(claims, lines(1.4))
+    assert "it needs two lines" in judge(claims, lines(1.9)[:3])
 
 
 def test_pairs() -> None:
@@ -91,17 +91,17 @@ def test_pairs() -> None:
 
     base = {"measure": "samples_per_s", "axis": "plan", "these": ["serial"], "those": ["data:2", "data:4"]}
     claims = claim("paired", **base, above=1, there=3)
-    assert "holds here: 2.00 times with batch 8, 1.50 times with batch 16 (there 3 times)." in finding(
+    assert "holds here: 2.00 times with batch 8, 1.50 times with batch 16 (there 3 times)." in judge(
         claims, cells(4, 1, 2, 3, 2, 1, exact=True)
     )
-    assert "does not hold here: 0.50 ± 0.01 times with batch 8" in finding(claims, cells(1, 2, 1, 1, 2, 2, std=0.05))
-    some = finding(claims, cells(4, 1, 2, 1, 2, 1))
+    assert "does not hold here: 0.50 ± 0.01 times with batch 8" in judge(claims, cells(1, 2, 1, 1, 2, 2, std=0.05))
+    some = judge(claims, cells(4, 1, 2, 1, 2, 1))
     assert "holds here in 1 of 2 cases: 2.00 times with batch 8; in the others 0.50 times with batch 16 (th" in some
-    assert "cannot be told from noise here" in finding(claims, cells(1, 1, 1, 1, 1, 1, std=0.5))
-    assert "holds here: 1.00 times" in finding(claim("paired", **base, least=1), cells(1, 1, 1, 1, 1, 1))
+    assert "cannot be told from noise here" in judge(claims, cells(1, 1, 1, 1, 1, 1, std=0.5))
+    assert "holds here: 1.00 times" in judge(claim("paired", **base, least=1), cells(1, 1, 1, 1, 1, 1))
     kept = claim("paired", **base, above=1, where={"train.batch_size": [8], "line": ["one"]})
-    assert "holds here: 4.00 times." in finding(kept, cells(4, 1, 1, 1, 2, 2))
-    assert "it needs serial beside data:2 or data:4" in finding(claims, cells(1, 1, 1, 1, 1, 1)[:1])
+    assert "holds here: 4.00 times." in judge(kept, cells(4, 1, 1, 1, 2, 2))
+    assert "it needs serial beside data:2 or data:4" in judge(claims, cells(1, 1, 1, 1, 1, 1)[:1])
 
 
 def test_many_pairs_are_told_by_the_least_and_the_greatest() -> None:
@@ -111,22 +111,22 @@ def test_many_pairs_are_told_by_the_least_and_the_greatest() -> None:
         for plan, seconds in (("full", 4.0 * batch), ("delta", 1.0))
     ]
     claims = claim("paired", axis="plan", these=["full"], those=["delta"], above=1)
-    assert "holds here: from 4.00 times with 1 to 32.00 times with 8." in finding(claims, rows)
+    assert "holds here: from 4.00 times with 1 to 32.00 times with 8." in judge(claims, rows)
 
 
 def test_words() -> None:
-    assert finding([], []) == "The source claims nothing that could be tested."
+    assert judge([], []) == "The source claims nothing that could be tested."
     two = [*claim("all above", above=0, ours=True), *claim("all above", above=0)]
-    assert finding(two, [row("a", 1)]).count("holds here") == 2
-    assert finding(two, [row("a", 1)]).startswith("That it is so holds here")
+    assert judge(two, [row("a", 1)]).count("holds here") == 2
+    assert judge(two, [row("a", 1)]).startswith("That it is so holds here")
     with pytest.raises(ConfigError, match="claim kind 'rato': did you mean 'ratio'"):
-        finding(claim("rato"), [])
+        judge(claim("rato"), [])
 
 
 def test_the_chance_is_that_of_an_analysis_of_variance() -> None:
     samples = [[0.9, 1.0, 1.3], [1.9, 2.0, 2.05], [1.5, 1.2, 1.8, 1.6]]
     rows = [row(str(each), fmean(each), stdev(each), len(each)) for each in samples]
-    assert f"(p = {f_oneway(*samples).pvalue:.2g})" in finding(claim("differ"), rows)
+    assert f"(p = {f_oneway(*samples).pvalue:.2g})" in judge(claim("differ"), rows)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])

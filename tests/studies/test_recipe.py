@@ -274,6 +274,6 @@ def test_the_consistency_study() -> None:
         for number, case in enumerate(cases)
     ]
     derived_metrics.derive(rows, found.columns)
-    said = claims.finding(found.claims, rows)
+    said = claims.judge(found.claims, rows)
     assert said.count("That ") == len(found.claims)
     assert "cannot be tested" not in said

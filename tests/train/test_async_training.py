@@ -55,7 +55,7 @@ class Threads:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(async_worker.WORD, "")
-    monkeypatch.setattr(async_training, "Flock", Threads)
+    monkeypatch.setattr(async_training, "ProcessSupervisor", Threads)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from manyhands.plan.options import OPTIONS
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
 from manyhands.train import autotune
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.train.step_timing import Trial, measure
 
 CONFIG = with_values(Config(), {"model.width": 0.25, "train.batch_size": 16})
@@ -53,7 +53,7 @@ class Stopwatch:
 
 def bound(words: str, dataset: Dataset, watch: Stopwatch, config: Config = CONFIG) -> Plan:
     machine = detect()
-    return autotune.bind(settle_early(parse(words), config, machine), config, dataset, machine, watch)[0]
+    return autotune.autotune(resolve(parse(words), config, machine), config, dataset, machine, watch)[0]
 
 
 @pytest.mark.parametrize("words", ["plain", "serial", "plain,workers=2", "serial,precision=fp32,compile=off"])

@@ -22,7 +22,7 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
 from manyhands.train import autotune, step_timing
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.train.step_timing import Trial, measure_fed
 
 AUTO = with_values(
@@ -57,8 +57,8 @@ class Feeds:
 def bound(
     words: str, dataset: Dataset, feeds: Feeds, config: Config = AUTO, machine: Machine = EIGHT
 ) -> tuple[Plan, list[dict[str, object]]]:
-    plan = settle_early(parse(words), config, machine)
-    return autotune.bind(plan, config, dataset, machine, measure_fed=feeds)
+    plan = resolve(parse(words), config, machine)
+    return autotune.autotune(plan, config, dataset, machine, measure_fed=feeds)
 
 
 @pytest.mark.parametrize(

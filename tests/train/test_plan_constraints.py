@@ -10,7 +10,7 @@ from manyhands.machine.machine import Core, Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan
 from manyhands.plan.spec import parse
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 MACHINE = Machine(host="", cpu="", cores=tuple(Core(number, number, 0, 0) for number in range(4)), memory_bytes=1)
 
@@ -40,7 +40,7 @@ def on_cores(**options: object) -> Plan:
 )
 def test_what_cannot_run_is_refused(make: Callable[[], Plan], told: str) -> None:
     with pytest.raises(PlanError) as caught:
-        settle_early(make(), Config(), MACHINE)
+        resolve(make(), Config(), MACHINE)
     assert told in str(caught.value)
 
 
@@ -55,7 +55,7 @@ def test_what_cannot_run_is_refused(make: Callable[[], Plan], told: str) -> None
 )
 def test_what_cannot_be_slowed_is_refused(words: str, fault: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        settle_early(parse(words), with_settings(Config(), [f"fault.{fault}"]), MACHINE)
+        resolve(parse(words), with_settings(Config(), [f"fault.{fault}"]), MACHINE)
     assert told in str(caught.value)
 
 
@@ -69,13 +69,13 @@ def test_what_cannot_be_slowed_is_refused(words: str, fault: str, told: str) -> 
     ],
 )
 def test_what_ranks_that_do_not_keep_step_leave_open_is_bound(words: str, bound: dict[str, object]) -> None:
-    assert bound.items() <= settle_early(parse(words), Config(), MACHINE).said().items()
+    assert bound.items() <= resolve(parse(words), Config(), MACHINE).said().items()
 
 
 @pytest.mark.parametrize("words", ["data:2,consistency=sync", "data:2,threads=2", "serial,threads=3"])
 def test_what_can_run_stays_as_it_was_said(words: str) -> None:
     said = parse(words).said()
-    assert said.items() <= settle_early(parse(words), Config(), MACHINE).said().items()
+    assert said.items() <= resolve(parse(words), Config(), MACHINE).said().items()
 
 
 def test_no_plan_is_not_the_default_plan(manyhands) -> None:
@@ -97,6 +97,6 @@ def test_loader_processes_that_nobody_uses_are_named(manyhands, feed: str, used:
 @pytest.mark.parametrize("key", ["train.ema", "train.swa"])
 def test_a_mean_is_of_weights_that_are_the_same_on_all_ranks(words: str, key: str) -> None:
     with pytest.raises(PlanError, match=rf"{key}=0.5 does not go with plan .*: leave it out, or use serial, data:N"):
-        settle_early(parse(words), with_values(Config(), {key: 0.5}), MACHINE)
+        resolve(parse(words), with_values(Config(), {key: 0.5}), MACHINE)
     for fine in ("serial", "data:2", "pipeline:2", "tensor:2"):
-        settle_early(parse(fine), with_values(Config(), {key: 0.5}), MACHINE)
+        resolve(parse(fine), with_values(Config(), {key: 0.5}), MACHINE)

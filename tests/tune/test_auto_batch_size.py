@@ -10,7 +10,7 @@ from manyhands.plan.plan import Plan, to_table
 from manyhands.plan.spec import parse
 from manyhands.tune import critical_batch, throughput
 from manyhands.tune.auto_batch_size import pick
-from manyhands.tune.child_process import Answer
+from manyhands.tune.child_process import Reply
 
 AUTO = with_settings(Config(), ["train.batch_size=auto"])
 
@@ -22,12 +22,12 @@ class Children:
         self.fast, self.samples = fast, samples
         self.asked: list[int] = []
 
-    def __call__(self, work: str, config: Config, plan: Plan, *_: Any, **__: Any) -> Answer:
+    def __call__(self, work: str, config: Config, plan: Plan, *_: Any, **__: Any) -> Reply:
         size = config.train.batch_size
         self.asked.append(size)
         if size not in self.fast:
-            return Answer(None, "can't allocate memory", 1)
-        return Answer(
+            return Reply(None, "can't allocate memory", 1)
+        return Reply(
             {
                 "step_ms": 1000 * size / self.fast[size], "samples_per_s": self.fast[size], "memory_mb": 1.0,
                 "plan": to_table(plan), "lr": config.optim.lr or 0.001, "samples": self.samples, "validation": 10,

@@ -8,7 +8,7 @@ from manyhands.config import Config, with_values
 from manyhands.errors import ConfigError, InputError, RunError
 from manyhands.tune import critical_batch as kept
 from manyhands.tune.batch_size import Wish, best_of
-from manyhands.tune.child_process import Answer
+from manyhands.tune.child_process import Reply
 from manyhands.tune.critical_batch import critical_batch
 
 
@@ -52,11 +52,11 @@ def test_bad_wishes(wish: dict[str, Any], told: str) -> None:
 
 
 def test_an_answer_or_its_error() -> None:
-    assert Answer({"a": 1}).known() == {"a": 1}
+    assert Reply({"a": 1}).known() == {"a": 1}
     with pytest.raises(InputError, match="unknown model"):
-        Answer(None, "unknown model", 2).known()
+        Reply(None, "unknown model", 2).known()
     with pytest.raises(RunError, match="killed by signal 9"):
-        Answer(None, "it was killed by signal 9", 1).known()
+        Reply(None, "it was killed by signal 9", 1).known()
 
 
 def test_the_critical_batch_is_kept_by_model_and_data() -> None:

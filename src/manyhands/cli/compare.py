@@ -12,7 +12,7 @@ from manyhands.machine.detect import detect
 from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
 from manyhands.studies import compare as comparison
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 
 def compare(
@@ -45,7 +45,7 @@ def compare(
     machine = detect()
     variants = comparison.by_affinity([each.strip() for each in affinity or []])
     for case in comparison.cases(order, plans, variants):  # refuse what cannot run before anything is trained
-        settle_early(case.plan, case.config, machine)
+        resolve(case.plan, case.config, machine)
     folder = run_folder.new_folder(out, f"compare-{model.rpartition(':')[2]}")
     result = comparison.compare(order, plans, int(repeats), folder, variants)
     if output.wants_json():

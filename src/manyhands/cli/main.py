@@ -14,7 +14,7 @@ from manyhands.cli import output, version
 from manyhands.cli.commands import Commands
 from manyhands.comm.launch.bootstrap import end_now
 from manyhands.comm.launch.error_reporting import speaks
-from manyhands.comm.ranks.rank_info import leads, place
+from manyhands.comm.ranks.rank_info import is_leader, place
 from manyhands.errors import ManyhandsError
 from manyhands.files import home, make_folder
 
@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _interrupted(arguments: list[str]) -> int:
-    if not leads():
+    if not is_leader():
         return INTERRUPTED
     kept = KEPT.get(arguments[0] if arguments else "", "")
     return output.fail(f"interrupted{kept}", INTERRUPTED)

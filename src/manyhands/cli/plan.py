@@ -15,7 +15,7 @@ from manyhands.plan.spec import parse, write
 from manyhands.progress import say
 
 if TYPE_CHECKING:
-    from manyhands.tune.plan.choose import Answer
+    from manyhands.tune.plan.choose import SearchResult
 
 
 def plan(
@@ -58,9 +58,9 @@ def plan(
 
 
 def _here(model: str, auto: Plan, order: Any, out: Path) -> None:
-    from manyhands.tune.plan.choose import find  # torch and numba come in here
+    from manyhands.tune.plan.choose import search_plan  # torch and numba come in here
 
-    answer = find(auto, order, detect())
+    answer = search_plan(auto, order, detect())
     write(answer.best.plan, out)
     result = {"model": model, "machine": "here", **answer.to_json(), "out": str(out)}
     if output.wants_json():
@@ -71,7 +71,7 @@ def _here(model: str, auto: Plan, order: Any, out: Path) -> None:
     print(f"plan: {out} (train with --plan {out})")
 
 
-def _verdict(answer: "Answer") -> str:
+def _verdict(answer: "SearchResult") -> str:
     """What was found, what that took, and when it is repaid."""
     best, cost = answer.best, f"The search took {answer.seconds:.0f} s"
     repaid = (

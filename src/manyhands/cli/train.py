@@ -75,7 +75,7 @@ def train(
 
 def show(run: run_folder.Run) -> None:
     """Print what a run came to; of several ranks that were started with this command, the first speaks."""
-    if not rank_info.leads():
+    if not rank_info.is_leader():
         return
     result = process.as_json(run)
     if output.wants_json():

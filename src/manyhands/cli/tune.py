@@ -68,7 +68,7 @@ def batch_size(
         from manyhands.report.charts.batch_size import charts
         from manyhands.report.matplotlib_backend import picture
 
-        write_bytes(plot, picture(charts(result), finding(result)))
+        write_bytes(plot, picture(charts(result), conclusion(result)))
     if output.wants_json():
         output.emit(result)
     else:
@@ -167,7 +167,7 @@ def _show_sizes(result: dict[str, Any]) -> None:
     law = result["law"] or {}
     noise, steps = output.number(result["critical_batch"]), output.number(law.get("critical_batch"))
     print(f"critical batch: {noise} from the noise in the gradients, {steps} from the steps")
-    print(finding(result))
+    print(conclusion(result))
 
 
 def _row(row: dict[str, Any]) -> list[str]:
@@ -185,7 +185,7 @@ def _row(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def finding(result: dict[str, Any]) -> str:
+def conclusion(result: dict[str, Any]) -> str:
     """What it comes to, in a sentence."""
     best, target = result["best"], output.percent(result["target"])
     if best is None:

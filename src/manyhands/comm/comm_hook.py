@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from manyhands.comm.backends.mpi import WIDER, MpiGroup
-from manyhands.comm.error_feedback import Residuals, split, strides
+from manyhands.comm.error_feedback import ErrorFeedback, split, strides
 from manyhands.errors import PlanError
 from manyhands.plan.options import check_option
 
@@ -56,7 +56,7 @@ class Compression:
         self.sent_bytes = self.plain_bytes = 0
         self.parameters = dict(model.named_parameters())
         self.names: Mapping[Tensor, str] = {parameter: name for name, parameter in self.parameters.items()}
-        self.residuals = Residuals(self.names)
+        self.residuals = ErrorFeedback(self.names)
         self.factors: dict[str, Tensor] = {}  # the last Q of each matrix, from which the next step begins
 
     @property
@@ -88,7 +88,7 @@ class Compression:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from there; a parameter without a residual in it begins with none."""
-        self.residuals, self.factors = Residuals(self.names), {}
+        self.residuals, self.factors = ErrorFeedback(self.names), {}
         for key, tensor in state.items():
             what, _, name = key.partition(".")
             held = self.residuals.left if what == "residual" else self.factors
@@ -185,8 +185,8 @@ class Compression:
             tensor.copy_(part.view_as(tensor))
 
     def _all_reduce(self, tensor: Tensor) -> Any:
-        wire = WIDER.get(tensor.dtype, tensor.dtype) if isinstance(self.group, MpiGroup) else tensor.dtype
-        self.sent_bytes += tensor.numel() * wire.itemsize
+        connection = WIDER.get(tensor.dtype, tensor.dtype) if isinstance(self.group, MpiGroup) else tensor.dtype
+        self.sent_bytes += tensor.numel() * connection.itemsize
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
 

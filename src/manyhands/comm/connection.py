@@ -46,7 +46,7 @@ class Gone(RankError):
     """The other end has ended."""
 
 
-class Wire:
+class Connection:
     """One end of a connection; several threads may send, one receives."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -97,14 +97,14 @@ class Wire:
         self.link.close()
 
 
-class Door:
+class Listener:
     """Lets others in: each that knows the word is served by a thread of its own."""
 
-    def __init__(self, word: str, serve: Callable[[Wire, Head], None], host: str = "127.0.0.1") -> None:
+    def __init__(self, word: str, serve: Callable[[Connection, Head], None], host: str = "127.0.0.1") -> None:
         self.word, self.serve = word, serve
         self.listener = socket.create_server((host, 0))
         self.port: int = self.listener.getsockname()[1]
-        self.wires: list[Wire] = []
+        self.wires: list[Connection] = []
         self.closed = False
         threading.Thread(target=self._accept, name="door", daemon=True).start()
 
@@ -126,31 +126,31 @@ class Door:
                 link.close()
 
     def _let_in(self, link: socket.socket) -> None:
-        wire = Wire(link)
-        self.wires.append(wire)
+        connection = Connection(link)
+        self.wires.append(connection)
         try:
             link.settimeout(PATIENCE)
-            if not self._knows(wire):
+            if not self._knows(connection):
                 return
-            hello, _ = wire.receive()
+            hello, _ = connection.receive()
             link.settimeout(None)
-            self.serve(wire, hello)
+            self.serve(connection, hello)
         except (RankError, ValueError, KeyError, TypeError, TimeoutError):
             pass  # that guest has ended, or never was one of ours
         finally:
-            self.wires.remove(wire)
-            wire.close()
+            self.wires.remove(connection)
+            connection.close()
 
-    def _knows(self, wire: Wire) -> bool:
+    def _knows(self, connection: Connection) -> bool:
         """Whether who has come knows the word; then it is shown that so does the door."""
         with _gone():
             mine = secrets.token_bytes(CHALLENGE)
-            wire.link.sendall(mine)
-            answer = bytes(wire.exactly(bytearray(2 * CHALLENGE)))
+            connection.link.sendall(mine)
+            answer = bytes(connection.exactly(bytearray(2 * CHALLENGE)))
             theirs, proof = answer[:CHALLENGE], answer[CHALLENGE:]
             if not hmac.compare_digest(proof, _proof(self.word, b"guest", mine, theirs)):
                 return False
-            wire.link.sendall(_proof(self.word, b"door", mine, theirs))
+            connection.link.sendall(_proof(self.word, b"door", mine, theirs))
             return True
 
     def close(self) -> None:
@@ -158,27 +158,27 @@ class Door:
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)  # else the thread that accepts holds it open
         self.listener.close()
-        for wire in list(self.wires):
-            wire.close()
+        for connection in list(self.wires):
+            connection.close()
 
 
-def dial(port: int, word: str, hello: Head, host: str = "127.0.0.1") -> Wire:
+def connect(port: int, word: str, hello: Head, host: str = "127.0.0.1") -> Connection:
     """Connect to a door, and say who one is."""
     with _gone():
-        wire = Wire(socket.create_connection((host, port), timeout=PATIENCE))
+        connection = Connection(socket.create_connection((host, port), timeout=PATIENCE))
     try:
         with _gone():
-            theirs, mine = bytes(wire.exactly(bytearray(CHALLENGE))), secrets.token_bytes(CHALLENGE)
-            wire.link.sendall(mine + _proof(word, b"guest", theirs, mine))
-            answer = bytes(wire.exactly(bytearray(CHALLENGE)))
+            theirs, mine = bytes(connection.exactly(bytearray(CHALLENGE))), secrets.token_bytes(CHALLENGE)
+            connection.link.sendall(mine + _proof(word, b"guest", theirs, mine))
+            answer = bytes(connection.exactly(bytearray(CHALLENGE)))
             if not hmac.compare_digest(answer, _proof(word, b"door", theirs, mine)):
                 raise Gone("whoever answers at that port does not know the word of this run")
-            wire.link.settimeout(None)
-            wire.send(hello)
+            connection.link.settimeout(None)
+            connection.send(hello)
     except BaseException:
-        wire.close()
+        connection.close()
         raise
-    return wire
+    return connection
 
 
 def _proof(word: str, whose: bytes, one: bytes, other: bytes) -> bytes:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 
 
-class Residuals:
+class ErrorFeedback:
     """One rank's, empty until a bucket asks."""
 
     def __init__(self, names: Mapping[Tensor, str]) -> None:

@@ -36,7 +36,7 @@ class Share:
         return self.mine / self.whole
 
 
-def order(length: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def epoch_order(length: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The order of the samples in one epoch: a function of seed and epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(length)
 
@@ -76,7 +76,7 @@ class Batches:
         return share_of(min(size, self.length - number * size), self.rank, self.world)
 
     def order(self, epoch: int) -> NDArray[np.int64]:
-        return np.arange(self.length) if self.seed is None else order(self.length, self.seed, epoch)
+        return np.arange(self.length) if self.seed is None else epoch_order(self.length, self.seed, epoch)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[NDArray[np.int64]]:
         rows, size = self.order(number), self.size(number)

@@ -7,13 +7,13 @@ from torch import nn
 
 from manyhands.comm.backends.shm import ShmGroup
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.asynchronous.local_sgd import Local
-from manyhands.engine.asynchronous.stale_synchronous import Stale
+from manyhands.engine.asynchronous.local_sgd import LocalSGD
+from manyhands.engine.asynchronous.stale_synchronous import StaleSynchronous
 from manyhands.engine.sharding.hybrid import Hybrid
-from manyhands.engine.strategies.base import Exchange
+from manyhands.engine.strategies.base import Strategy
 from manyhands.engine.strategies.ddp import Make, Replicated
 from manyhands.engine.strategies.shared_memory import Shared
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.graph.graph import Graph
 from manyhands.plan.plan import Plan
 from manyhands.plan.sharding import Split
@@ -33,7 +33,7 @@ def parallelize(
     by_tensor: bool = False,
     seed: int = 0,
     idle: frozenset[str] = frozenset(),
-) -> Exchange:
+) -> Strategy:
     """Let the ranks of a team train one model; `make` makes the optimizer of some parameters.
 
     `layers`: the model's graph, the split of each layer and the stages of these, where the plan cuts them.
@@ -41,16 +41,16 @@ def parallelize(
     `idle`: parameters of which the scores do not depend.
     """
     if not plan.has_ranks or team.world != dist.get_world_size():  # alone, or a trial of one rank's share
-        return Alone(model, make([each for each in model.parameters() if each.requires_grad]), clip)
+        return SingleProcess(model, make([each for each in model.parameters() if each.requires_grad]), clip)
     if layers is not None:
         return Hybrid(model, make, clip, *layers, team, seed, idle)
     if plan.axes[0].name == "local":
         assert plan.every is not None
         elastic = plan.average == "elastic"
-        return Local(model, make, clip, team, every=plan.every, after=plan.after or 0, elastic=elastic)
+        return LocalSGD(model, make, clip, team, every=plan.every, after=plan.after or 0, elastic=elastic)
     if plan.consistency == "stale":
         assert plan.staleness is not None
-        return Stale(model, make, clip, team, plan.staleness)
+        return StaleSynchronous(model, make, clip, team, plan.staleness)
     group = dist.group.WORLD
     if isinstance(group, ShmGroup) and not plan.is_baseline:
         return Shared(model, make, clip, group, team, by_tensor=by_tensor)

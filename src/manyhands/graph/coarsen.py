@@ -11,7 +11,7 @@ from manyhands.graph.graph import Graph, Layer
 FOLLOW = ("norm", "pool", "pointwise", "other")  # kinds that go with the layer before them
 
 
-def fuse(graph: Graph) -> Graph:
+def coarsen(graph: Graph) -> Graph:
     """The graph with fewer layers; a layer of several has the name of the one that decides its kind."""
     home: dict[int, int] = {}  # the group of a layer
     groups: list[list[int]] = []

@@ -41,7 +41,7 @@ OPERATIONS = {
 }
 
 
-def watched(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
+def traced_by_hooks(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
     """The modules that hold no others in the order in which they are called, and those that learn by themselves."""
     watch = _Watch(tuple(inputs.shape))
     handles = [module.register_forward_hook(watch.hook(name)) for name, module in model.named_modules()]

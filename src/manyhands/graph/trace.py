@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from manyhands.errors import ModelError
 from manyhands.graph.flops import einsum_flops, flops, groups, kind_of
 from manyhands.graph.graph import Graph, Layer, Shape
-from manyhands.graph.hook_trace import watched
+from manyhands.graph.hook_trace import traced_by_hooks
 
 FREE = ("getitem", "_assert_tensor_metadata", "sym_size", "detach", "alias")  # nothing is done in a step for these
 
@@ -46,7 +46,7 @@ def trace(model: nn.Module, inputs: torch.Tensor) -> Graph:
 
 def _seen(model: nn.Module, inputs: torch.Tensor) -> list[Layer]:
     try:
-        return watched(model, inputs)
+        return traced_by_hooks(model, inputs)
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         shape = tuple(inputs.shape[1:])

@@ -20,7 +20,7 @@ from manyhands.config import Config, with_values
 from manyhands.config import from_table as config_from_table
 from manyhands.data.dataset import Dataset
 from manyhands.data.load import load
-from manyhands.engine.loop.layer_profiler import Notes, Passes, passes
+from manyhands.engine.loop.layer_profiler import Notes, Passes, timed_passes
 from manyhands.errors import RunError
 from manyhands.files import write_json
 from manyhands.machine.process_setup import settle
@@ -43,7 +43,7 @@ def take(
 ) -> list[tuple[Profile, list[list[Stretches]]]]:
     """Every plan at every number of samples, with the times of all its steps; `meet` waits for the other processes."""
     dataset = load(config.data.name, config.data)
-    if any(plan.cuts_layers for plan in plans) and not dist.is_initialized():
+    if any(plan.is_model_parallel for plan in plans) and not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     taken = []
     for number, plan in enumerate(plans):
@@ -61,10 +61,10 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     """Passes of each layer, the rest of a step, and the update: medians over some steps; and each step itself."""
     waits, plan = waits_in_norms(plan), alone(plan)
     config = with_values(config, {"train.batch_size": samples, "train.grow": None})
-    trainee, steps, begun = assemble(config, plan, dataset, cuts=True).trainee, [], time.perf_counter()
-    norms = {name for name, each in trainee.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
-    batches = full_batches(trainee.feed, samples)
-    with Notes(trainee.model, trainee.device) as notes:
+    context, steps, begun = assemble(config, plan, dataset, cuts=True).context, [], time.perf_counter()
+    norms = {name for name, each in context.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
+    batches = full_batches(context.feed, samples)
+    with Notes(context.model, context.device) as notes:
         for number in range(WARM + MOST):
             if number == WARM:
                 begun = time.perf_counter()
@@ -72,15 +72,15 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
                 break
             start = time.perf_counter_ns()
             batch = next(batches)
-            trainee.optimizer.zero_grad(set_to_none=True)
-            trainee.exchange.given(batch)
-            layers = passes(trainee, batch, notes, trainee.exchange.forward)
+            context.optimizer.zero_grad(set_to_none=True)
+            context.strategy.given(batch)
+            layers = timed_passes(context, batch, notes, context.strategy.forward)
             turned = time.perf_counter_ns()
-            trainee.exchange.update()
+            context.strategy.update()
             updated = time.perf_counter_ns()
             spent = sum(one + two for one, two in layers.values())
             stretches = in_stretches(layers, norms, updated - start - spent)
-            steps.append((layers, turned - start - spent, updated - turned, copied(trainee.model), stretches))
+            steps.append((layers, turned - start - spent, updated - turned, copied(context.model), stretches))
     steps = steps[WARM:]
     middle = {
         name: (median([each[0][name][0] for each in steps]), median([each[0][name][1] for each in steps]))

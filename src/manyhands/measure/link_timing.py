@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from manyhands.comm import links
-from manyhands.comm.connection import Door, Head, Wire, dial
+from manyhands.comm.connection import Connection, Head, Listener, connect
 from manyhands.errors import UNREADABLE
 from manyhands.files import home, write_json
 from manyhands.machine.link import Link
@@ -43,21 +43,21 @@ def known_wire(size: int, machine: Machine) -> float:
 
 
 def _time_wire(size: int) -> float:
-    def echo(wire: Wire, hello: Head) -> None:
+    def echo(connection: Connection, hello: Head) -> None:
         while True:
-            wire.send({}, wire.receive()[1])
+            connection.send({}, connection.receive()[1])
 
     row, taken = torch.zeros(max(size // 4, 1)), list[float]()
-    door = Door("", echo)
-    wire = dial(door.port, "", {})
+    listener = Listener("", echo)
+    connection = connect(listener.port, "", {})
     try:
         for _ in range(WARM + ROUNDS):
             start = time.perf_counter()
-            wire.ask({}, [row], [row])
+            connection.ask({}, [row], [row])
             taken.append(time.perf_counter() - start)
     finally:
-        wire.close()
-        door.close()
+        connection.close()
+        listener.close()
     return statistics.median(taken[WARM:]) / 2
 
 

@@ -28,12 +28,12 @@ from manyhands.progress import bar
 
 ROUNDS = 5
 START = 240.0  # seconds in which a plan's processes must be warm, or done with a turn
-PAUSE = 0.01  # seconds between two looks of the conductor
+PAUSE = 0.01  # seconds between two looks of the coordinator
 GO, STOP = b"g", b"s"
 
 
 @dataclass(frozen=True)
-class Turn:
+class BenchmarkResult:
     """A plan, and the milliseconds of a step in each round; none where it does not run."""
 
     plan: Plan
@@ -51,7 +51,7 @@ class Turn:
         return statistics.stdev(self.rounds) / math.sqrt(len(self.rounds)) if len(self.rounds) > 1 else 0.0
 
 
-def contest(config: Config, plans: Sequence[Plan], rounds: int = ROUNDS) -> list[Turn]:
+def benchmark(config: Config, plans: Sequence[Plan], rounds: int = ROUNDS) -> list[BenchmarkResult]:
     """Let plans train in turn; what their options leave open is bound by trials before."""
     with TemporaryFolder() as name, bar("trying plans", len(plans), "plans") as shown:
         folder = Path(name)
@@ -68,7 +68,7 @@ def contest(config: Config, plans: Sequence[Plan], rounds: int = ROUNDS) -> list
         finally:
             for player in players:
                 player.stop()
-    return [Turn(player.plan, tuple(player.times), player.error) for player in players]
+    return [BenchmarkResult(player.plan, tuple(player.times), player.error) for player in players]
 
 
 class _Player:

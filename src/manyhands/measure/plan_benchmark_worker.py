@@ -35,10 +35,10 @@ def main(folder: Path, name: str, launches: bool) -> None:
 
 
 def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
-    from manyhands.comm.process_setup import enter
+    from manyhands.comm.process_setup import setup_process
 
     here = place()
-    enter(plan, config, here)
+    setup_process(plan, config, here)
     from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
     from manyhands.train.autotune import bind_together
@@ -55,10 +55,10 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
     begun = time.perf_counter()
     steps.take(LEAST)
     each = (time.perf_counter() - begun) / LEAST
-    turn = team.told(min(max(round(SECONDS / each), LEAST), MOST))
+    turn = team.broadcast_json(min(max(round(SECONDS / each), LEAST), MOST))
     bell = _hang(folder / f"{name}.bell{team.rank}")
-    team.meet()
-    if team.leads:
+    team.barrier()
+    if team.is_leader:
         write_json(folder / f"{name}.ready", to_table(plan))
     for number in count():
         # Every rank hears for itself: one that waited in a collective would keep its core busy.
@@ -68,7 +68,7 @@ def _play(folder: Path, name: str, plan: Plan, config: Config) -> None:
         begun = time.perf_counter()
         steps.take(turn)
         taken = 1000 * (time.perf_counter() - begun) / turn
-        if team.leads:
+        if team.is_leader:
             write_json(folder / f"{name}.done{number}", taken)
 
 

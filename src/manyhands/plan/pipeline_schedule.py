@@ -137,7 +137,7 @@ def _needs(action: Action, last: int) -> set[Action]:
     return back | {action._replace(kind="forward")}
 
 
-def kept(schedule: str, devices: int, microbatches: int) -> tuple[int, ...]:
+def activations_in_flight(schedule: str, devices: int, microbatches: int) -> tuple[int, ...]:
     """Of each stage, how many micro-batches its device keeps when it keeps most: from forward to their last use."""
     ends = "weights" if schedule == "zerobubble" else "backward"
     found: dict[int, int] = {}

@@ -89,7 +89,7 @@ class Plan:
         return self.axes[0].name not in ALONE
 
     @property
-    def is_conducted(self) -> bool:
+    def is_async(self) -> bool:
         """Whether its processes keep no step with each other: one more hands out the work."""
         return self.axes[0].name in ("server", "gossip")
 
@@ -99,7 +99,7 @@ class Plan:
         return replace(self, axes=(Axis("serial"),), **apart)
 
     @property
-    def cuts_layers(self) -> bool:
+    def is_model_parallel(self) -> bool:
         """Whether layers are split in ways of their own, and not all by sample."""
         return bool(self.layers) or any(axis.name in ("tensor", "owt", "pipeline") for axis in self.axes)
 
@@ -185,10 +185,10 @@ def to_table(plan: Plan) -> dict[str, Any]:
 def alone(plan: Plan) -> Plan:
     """A rank's own work is that of one process; a reference stays one."""
     kept = {name: value for name, value in plan.said().items() if name not in (*USES, *BY_RANK)}
-    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.cuts_layers else Axis("serial")
+    axis = Axis("plain") if plan.is_baseline else Axis("tensor", 1) if plan.is_model_parallel else Axis("serial")
     return Plan(axes=(axis,), **kept)
 
 
 def waits_in_norms(plan: Plan) -> bool:
     """Whether its ranks compute the statistics of batch norms together."""
-    return plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.cuts_layers
+    return plan.world > 1 and plan.keeps_step and not plan.is_baseline and not plan.is_model_parallel

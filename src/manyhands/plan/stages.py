@@ -6,7 +6,7 @@ from itertools import groupby
 
 from manyhands.errors import PlanError
 from manyhands.graph.graph import Layer
-from manyhands.plan.pipeline_schedule import Action, kept, orders, stages_per_device
+from manyhands.plan.pipeline_schedule import Action, activations_in_flight, orders, stages_per_device
 from manyhands.plan.plan import Plan
 from manyhands.plan.sharding import Split
 
@@ -34,7 +34,7 @@ class Pipeline:
         """Of each layer, how many micro-batches its devices keep at once."""
         if self.schedule == "gpipe":  # whose stages may share devices
             return (microbatches,) * len(self.stage)
-        found = kept(self.schedule, self.positions, microbatches)
+        found = activations_in_flight(self.schedule, self.positions, microbatches)
         return tuple(found[stage] for stage in self.stage)
 
 

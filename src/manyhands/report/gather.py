@@ -51,7 +51,7 @@ class Report:
         told = [each for each in self.studies if each.finding]
         if len(told) == 1:
             return told[0].finding
-        return " ".join(f"{each.title}: {each.finding}" for each in told) or summary.finding(self.rows)
+        return " ".join(f"{each.title}: {each.finding}" for each in told) or summary.conclusion(self.rows)
 
     @property
     def skipped(self) -> Skipped:

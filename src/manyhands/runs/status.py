@@ -31,7 +31,7 @@ def bad_input(run: run_folder.Run) -> Iterator[None]:
 
 
 @contextmanager
-def outcome(run: run_folder.Run) -> Iterator[None]:
+def record_failure(run: run_folder.Run) -> Iterator[None]:
     """Write down how the block failed, if it did."""
     try:
         yield

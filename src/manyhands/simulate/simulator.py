@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from manyhands.config import Config
 from manyhands.errors import InputError, PlanError, choices
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.machine import cluster_toml
 from manyhands.machine.cluster import Cluster
@@ -94,7 +94,7 @@ class Simulator:
             raise InputError(f"--one-device-ms {one_device_ms}: a number above zero is needed")
         cluster = cluster_toml.find(machine)
         apart = graph_of(config)
-        return cls(fuse(apart), machine, cluster, config.optim.name, one_device_ms, apart)
+        return cls(coarsen(apart), machine, cluster, config.optim.name, one_device_ms, apart)
 
     def predict(self, plan: Plan, batch: int, devices: int | None = None) -> Prediction:
         """Simulate a plan on so many devices, or on as many as it needs; one that does not fit is refused."""

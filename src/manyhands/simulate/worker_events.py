@@ -53,7 +53,7 @@ class Events:
         act()
 
 
-class Line:
+class Resource:
     """A place for one at a time, first come first served: `yield line.enter` … `line.leave()`."""
 
     def __init__(self, events: Events) -> None:
@@ -74,7 +74,7 @@ class Line:
             self.taken = False
 
 
-class Gate:
+class Condition:
     """Those who wait until something holds; whoever changes what they look at opens it."""
 
     def __init__(self, events: Events) -> None:

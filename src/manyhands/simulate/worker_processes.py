@@ -15,8 +15,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from manyhands.plan.consistency import averages, partners, ready
-from manyhands.simulate.worker_events import Cores, Events, Gate, Line, Wait
-from manyhands.simulate.worker_timing import Pace
+from manyhands.simulate.worker_events import Condition, Cores, Events, Resource, Wait
+from manyhands.simulate.worker_timing import WorkerTiming
 
 
 class Gradient(NamedTuple):
@@ -70,18 +70,18 @@ class Meet(NamedTuple):
 Act = Gradient | Update | Push | Step | Average | Meet
 
 
-class Crew:
+class Workers:
     """The workers of one epoch."""
 
-    def __init__(self, pace: Pace, parts: Sequence[Sequence[int]], steps: list[int], now: int = 0) -> None:
+    def __init__(self, pace: WorkerTiming, parts: Sequence[Sequence[int]], steps: list[int], now: int = 0) -> None:
         """`parts`: samples of every part of every batch; `steps`: those that each worker has done, which go on."""
         self.pace, self.parts, self.steps = pace, parts, steps
         self.events = Events(now)
-        self.cores, self.gate = Cores(self.events, pace.cores), Gate(self.events)
-        self.server = Line(self.events)
+        self.cores, self.gate = Cores(self.events, pace.cores), Condition(self.events)
+        self.server = Resource(self.events)
         # A server of a CPU does one thing at a time; others have ports of their own, one for each direction.
-        self.inward = Line(self.events) if pace.overlap else self.server
-        self.outward = Line(self.events) if pace.overlap and pace.duplex else self.inward
+        self.inward = Resource(self.events) if pace.overlap else self.server
+        self.outward = Resource(self.events) if pace.overlap and pace.duplex else self.inward
         self.come = [0] * len(parts)
         self.version = self.averaged = 0  # updates so far, and averagings
         self.busy = 0  # nanoseconds that all workers have computed

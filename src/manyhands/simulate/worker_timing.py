@@ -12,7 +12,7 @@ OWN = 2  # so that jitter is drawn apart from what else is drawn by seed, worker
 
 
 @dataclass(frozen=True)
-class Pace:
+class WorkerTiming:
     """Nanoseconds of each thing with nobody else on the core or the link.
 
     In a cluster whose devices do nothing while they move data (`overlap` false: a CPU), messages and sums are work
@@ -53,8 +53,10 @@ class Pace:
 
 def between(cluster: Cluster, devices: int) -> tuple[float, float]:
     """Nanoseconds of latency, and bytes in a nanosecond, from one of so many devices to another far from it."""
-    crossed = [level for level in cluster.levels if level.devices < devices] or [cluster.levels[0]]
-    return 1e3 * max(level.latency_us for level in crossed), min(level.gb_per_s for level in crossed)
+    activation_of_turn = [level for level in cluster.levels if level.devices < devices] or [cluster.levels[0]]
+    return 1e3 * max(level.latency_us for level in activation_of_turn), min(
+        level.gb_per_s for level in activation_of_turn
+    )
 
 
 def all_reduce(cluster: Cluster, devices: int, size: int) -> int:

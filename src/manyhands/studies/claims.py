@@ -50,7 +50,7 @@ class Value:
         return f"{_number(measure, self.mean)} with {self.label}"
 
 
-def finding(claims: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
+def judge(claims: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
     """A sentence a claim."""
     return " ".join(_sentence(claim, rows) for claim in claims) or "The source claims nothing that could be tested."
 

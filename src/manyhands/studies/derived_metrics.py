@@ -118,7 +118,7 @@ def _with(row: Row, rows: Sequence[Row], key: str, value: str) -> Row | None:
     return next((each for each in rows if each["cell"] == {**row["cell"], key: value}), None)
 
 
-def told(key: str, scale: float = 1.0) -> Column:
+def from_row(key: str, scale: float = 1.0) -> Column:
     """What a row has under a key of its own."""
 
     def of(row: Row, rows: Sequence[Row]) -> Any:
@@ -137,22 +137,22 @@ COLUMNS: dict[str, Column] = {
     "MB sent a step": megabytes_sent,
     "times fewer bytes": fewer_bytes,
     "backward / forward": backward,
-    "step ms": told("step_ms"),
+    "step ms": from_row("step_ms"),
     "over serial": over("plan", "serial"),
     "over data:1": over("plan", "data:1"),
     "over whole": over("plan.backward", "whole"),
     "over 1f1b": over("plan.schedule", "1f1b"),
     "over data:4": over("plan", "data:4"),
     "points over data:4": points_over("plan", "data:4"),
-    "s an epoch": told("epoch_seconds"),
-    "s to 98 %": told("target_seconds"),
+    "s an epoch": from_row("epoch_seconds"),
+    "s to 98 %": from_row("target_seconds"),
     "staleness": staleness("mean"),
     "most stale": staleness("max"),
-    "idle %": told("idle_fraction", 100),
-    "exposed ms": told("exposed_comm_ms"),
-    "found": told("found"),
-    "seconds": told("search_seconds"),
-    "proposals": told("proposals"),
+    "idle %": from_row("idle_fraction", 100),
+    "exposed ms": from_row("exposed_comm_ms"),
+    "found": from_row("found"),
+    "seconds": from_row("search_seconds"),
+    "proposals": from_row("proposals"),
     "full / this": full_beside,
 }
 

@@ -46,7 +46,7 @@ class Sweep:
         config = replace(case.config, train=replace(case.config.train, seed=case.config.train.seed + repeat))
         run = create.begin(config, completed(case.plan, config), folder).update(case=case.label, repeat=repeat)
         try:
-            with _part(self.shown, case.label) as part, launch.watched(folder, part):
+            with _part(self.shown, case.label) as part, launch.progress_shown(folder, part):
                 code, errors = in_fresh_process("manyhands.train.worker", str(folder))
         except KeyboardInterrupt:
             if (run := run_folder.load(folder)).status == "running":  # whose process could not say so itself

@@ -14,14 +14,14 @@ from manyhands.runs import run_folder
 from manyhands.runs.environment import versions
 from manyhands.studies import derived_metrics, time_estimate
 from manyhands.studies.aggregate import rows as rows_of
-from manyhands.studies.claims import finding
+from manyhands.studies.claims import judge
 from manyhands.studies.grid import Case
 from manyhands.studies.optuna_search import train_sampled
 from manyhands.studies.recipe import Order, Recipe, Row
 from manyhands.studies.runner import LOCK, ORDER, clear, train_all
 from manyhands.studies.scaling_laws import fits
 from manyhands.studies.simulation_options import FEW
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 
 def cases(order: Order) -> tuple[list[Case], list[Row]]:
@@ -31,7 +31,7 @@ def cases(order: Order) -> tuple[list[Case], list[Row]]:
     left_out: list[Row] = []
     for case in order.recipe.cases(order.full, order.config):
         try:
-            settle_early(case.plan, case.config, machine)
+            resolve(case.plan, case.config, machine)
             if not order.recipe.crowds and case.plan.world > len(machine.cores):
                 ranks, cores = case.plan.world, len(machine.cores)
                 raise PlanError(f"{ranks} ranks need {ranks} cores, this machine has {cores}: use fewer ranks")
@@ -106,7 +106,7 @@ def _train(order: Order, out: Path | None) -> tuple[Path, Row]:
         folder = _folder(order, out)
         made = train_all(every, order.times, folder)
     every_run = [run for runs in made for run in runs]
-    return folder, told(order, _trained_rows(every, made), left_out, str(detect()), used(recipe, every_run))
+    return folder, record_of(order, _trained_rows(every, made), left_out, str(detect()), used(recipe, every_run))
 
 
 def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
@@ -121,7 +121,7 @@ def _simulate(order: Order, out: Path | None) -> tuple[Path, Row]:
         raise InputError(f"study {order.recipe.name}: nothing of it can be; {made.left_out[0]['reason']}")
     machines = ", ".join(dict.fromkeys(case.virtual.machine for case in every if case.virtual))
     here = f"{detect()}, on which {machines} was searched" if by == "search" else f"simulated: {machines}"
-    return folder, told(order, made.rows, made.left_out, here, made.used)
+    return folder, record_of(order, made.rows, made.left_out, here, made.used)
 
 
 def _virtual_cases(order: Order) -> list[Case]:
@@ -161,7 +161,7 @@ def _trained_rows(every: Sequence[Case], made: Sequence[Sequence[run_folder.Run]
     return rows
 
 
-def told(order: Order, rows: list[Row], left_out: list[Row], here: str, note: str | None) -> Row:
+def record_of(order: Order, rows: list[Row], left_out: list[Row], here: str, note: str | None) -> Row:
     """What study.json holds."""
     recipe = order.recipe
     derived_metrics.derive(rows, recipe.columns)
@@ -183,7 +183,7 @@ def told(order: Order, rows: list[Row], left_out: list[Row], here: str, note: st
         "fits": fits(rows) if recipe.plot == "scaling" else [],
         "left_out": left_out,
         "differs": recipe.differs,
-        "finding": finding(recipe.claims, rows),
+        "finding": judge(recipe.claims, rows),
     }
 
 

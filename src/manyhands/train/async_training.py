@@ -1,6 +1,6 @@
 """Async training: a training whose workers do not keep step, around the loop that trains in one process.
 
-This process is the conductor: it starts workers and servers, hands out the work, and alone writes.
+This process is the coordinator: it starts workers and servers, hands out the work, and alone writes.
 """
 
 import secrets
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from manyhands.comm.launch.supervisor import Flock
+from manyhands.comm.launch.supervisor import ProcessSupervisor
 from manyhands.comm.ranks.stopped import GRACE, ended_when_stopped
 from manyhands.config import Config
 from manyhands.data.feeds import Feed
-from manyhands.engine.asynchronous.coordinator import Conductor
+from manyhands.engine.asynchronous.coordinator import Coordinator
 from manyhands.engine.loop.checkpoint_folder import Position
 from manyhands.engine.loop.loop import total_steps
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.errors import PlanError
 from manyhands.machine.machine import Machine
 from manyhands.optim.lr_schedule import factor
@@ -32,17 +32,17 @@ from manyhands.train.job import Job
 @contextmanager
 def conducted(
     run: run_folder.Run, config: Config, plan: Plan, job: Job, position: Position
-) -> Iterator[tuple[Job, Conductor]]:
+) -> Iterator[tuple[Job, Coordinator]]:
     """The job with a step that others carry out; `plan` is in the run's record already."""
-    axis, exchange, feed = plan.axes[0], job.trainee.exchange, job.trainee.feed
-    assert isinstance(exchange, Alone)
-    if hasattr(job.trainee.model, "begin_epoch"):
+    axis, strategy, feed = plan.axes[0], job.context.strategy, job.context.feed
+    assert isinstance(strategy, SingleProcess)
+    if hasattr(job.context.model, "begin_epoch"):
         raise PlanError(
             f"model {config.model.name} learns a block at a time, which plan {plan.name} cannot: use serial"
         )
     total, word = total_steps(config.train.epochs, config.train.max_steps, feed.count), secrets.token_hex(16)
-    conductor = Conductor(
-        exchange,
+    coordinator = Coordinator(
+        strategy,
         axis.degree,
         axis.servers,
         own=plan.consistency in ("sync", "stale") if axis.servers else False,
@@ -57,25 +57,25 @@ def conducted(
 
     def ended(rank: int, why: str | None) -> None:
         nonlocal left
-        if why is None or conductor.ended or not conductor.lost(rank, why, again=left > 0):
+        if why is None or coordinator.ended or not coordinator.lost(rank, why, again=left > 0):
             return
         say(f"{why}; the others go on" + (", and it starts again" if left else ""))
         if left:
             left -= 1
-            flock.start(rank)
+            supervisor.start(rank)
 
-    arguments = [str(run.folder), str(conductor.door.port)]
+    arguments = [str(run.folder), str(coordinator.listener.port)]
     try:
         with (
             ended_when_stopped(config.train.timeout + GRACE),
-            Flock("manyhands.train.async_worker", arguments, plan.world, {WORD: word}, ended) as flock,
+            ProcessSupervisor("manyhands.train.async_worker", arguments, plan.world, {WORD: word}, ended) as supervisor,
         ):
-            conductor.begin(position.step, position.epoch, position.batch)
-            run.update(ranks=[conductor.about[rank] for rank in sorted(conductor.about)])
+            coordinator.begin(position.step, position.epoch, position.batch)
+            run.update(ranks=[coordinator.about[rank] for rank in sorted(coordinator.about)])
             torch.set_num_threads(Machine.from_json(run.record["machine"]).physical_cores)  # workers rest meanwhile
-            yield replace(job, step=conductor, trainee=replace(job.trainee, feed=Tickets(feed))), conductor
+            yield replace(job, step=coordinator, context=replace(job.context, feed=Tickets(feed))), coordinator
     finally:
-        conductor.close()
+        coordinator.close()
 
 
 class Tickets:

@@ -15,7 +15,8 @@ from manyhands.runs import run_folder
 from manyhands.runs.run_folder import order_of
 
 if TYPE_CHECKING:
-    from manyhands.comm.connection import Wire
+    from manyhands.comm.connection import Connection
+
 
 WORD = "MANYHANDS_WORD"  # that the processes of one run know
 
@@ -29,10 +30,10 @@ def main(folder: Path, port: int, rank: int) -> None:
 
 
 def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
-    """Keep a part of the parameters until the conductor says that it is over."""
+    """Keep a part of the parameters until the coordinator says that it is over."""
     from functools import partial
 
-    from manyhands.comm.connection import Door
+    from manyhands.comm.connection import Listener
     from manyhands.engine.asynchronous.parameter_server import Server
     from manyhands.optim import factory as optim
 
@@ -40,18 +41,21 @@ def serve(config: Config, plan: Plan, port: int, rank: int) -> None:
     make = partial(optim.build, options=config.optim, lr=1.0, best=True, device="cpu")
     bound = {"sync": 0, "stale": plan.staleness or 0, "async": None}[plan.consistency or "sync"]
     server = Server(make, plan.axes[0].degree, bound, adapt=plan.adapt == "on")
-    with closing(Door(os.environ[WORD], server.serve)) as door, closing(_hello(port, rank, door.port)) as wire:
+    with (
+        closing(Listener(os.environ[WORD], server.serve)) as listener,
+        closing(_hello(port, rank, listener.port)) as connection,
+    ):
         while True:
-            order, rows = wire.receive()
+            order, rows = connection.receive()
             match order["kind"]:
                 case "begin":
                     server.begin(order, rows)
-                    wire.send({})
+                    connection.send({})
                 case "give":
-                    wire.send(*server.give(order["version"]))
+                    connection.send(*server.give(order["version"]))
                 case _:
                     server.end()
-                    wire.send(_about())
+                    connection.send(_about())
                     return
 
 
@@ -59,12 +63,12 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     """Compute gradients until there is nothing more to do."""
     from torch import Tensor
 
-    from manyhands.comm.connection import Head, dial
+    from manyhands.comm.connection import Head, connect
     from manyhands.data.feeds import DeviceFeed, HostFeed
     from manyhands.data.load import load
     from manyhands.data.sampler import Batches
     from manyhands.engine.asynchronous.gossip import Gossip
-    from manyhands.engine.asynchronous.parameter_server_client import Pushing
+    from manyhands.engine.asynchronous.parameter_server_client import ParameterServerClient
     from manyhands.engine.asynchronous.worker import Worker
     from manyhands.engine.loop.straggler import slow_down
     from manyhands.engine.parameters.state_messages import buffers_of, set_buffers, state_of
@@ -73,12 +77,12 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
     dataset = load(config.data.name, config.data)
     job = assemble(config, plan.alone(), dataset)
     slow_down(job.step, config.fault.read(), rank, config.train.seed)
-    trainee, clip, word, workers = job.trainee, config.train.clip, os.environ[WORD], plan.axes[0].degree
-    exchange: Gossip | Pushing
+    context, clip, word, workers = job.context, config.train.clip, os.environ[WORD], plan.axes[0].degree
+    strategy: Gossip | ParameterServerClient
     if plan.axes[0].name == "gossip":
-        exchange = gossip = Gossip(
-            trainee.model,
-            trainee.optimizer,
+        strategy = gossip = Gossip(
+            context.model,
+            context.optimizer,
             clip,
             rank=rank,
             world=workers,
@@ -86,39 +90,39 @@ def work(config: Config, plan: Plan, port: int, rank: int) -> None:
             seed=config.train.seed,
             word=word,
         )
-        wire = _hello(port, rank, gossip.door.port)
-        welcome, (row, *rows) = wire.receive()
-        count = len(buffers_of(trainee.model))
-        set_buffers(trainee.model, rows[:count])
+        connection = _hello(port, rank, gossip.listener.port)
+        welcome, (row, *rows) = connection.receive()
+        count = len(buffers_of(context.model))
+        set_buffers(context.model, rows[:count])
         state, groups = state_of(welcome, rows[count:])
         gossip.take(row, gossip.flat.joined(state, groups) if state else None)
         if welcome["late"]:
             gossip.join(welcome["peers"])
     else:
-        wire = _hello(port, rank, 0)
-        welcome, rows = wire.receive()
-        set_buffers(trainee.model, rows)
-        servers = [dial(each, word, {"rank": rank}) for each in welcome["servers"]]
-        exchange = Pushing(trainee.model, trainee.optimizer, clip, servers)
-    trainee.exchange = exchange
+        connection = _hello(port, rank, 0)
+        welcome, rows = connection.receive()
+        set_buffers(context.model, rows)
+        servers = [connect(each, word, {"rank": rank}) for each in welcome["servers"]]
+        strategy = ParameterServerClient(context.model, context.optimizer, clip, servers)
+    context.strategy = strategy
 
     def give() -> tuple[Head, list[Tensor]]:
-        head, rows = exchange.told() if isinstance(exchange, Gossip) else ({}, [])
-        return head, [*buffers_of(trainee.model), *rows]
+        head, rows = strategy.told() if isinstance(strategy, Gossip) else ({}, [])
+        return head, [*buffers_of(context.model), *rows]
 
-    feed = trainee.feed
+    feed = context.feed
     assert isinstance(feed, DeviceFeed | HostFeed)
     batches = Batches(len(dataset.train), config.batch_sizes, config.train.seed)
-    with closing(wire), closing(exchange):
-        Worker(wire, job.step, exchange, feed, batches, workers, config.train.seed).run(give, _about)
+    with closing(connection), closing(strategy):
+        Worker(connection, job.step, strategy, feed, batches, workers, config.train.seed).run(give, _about)
 
 
-def _hello(port: int, rank: int, own: int) -> "Wire":
-    """Tell the conductor who one is, and at which port others find one."""
-    from manyhands.comm.connection import dial
+def _hello(port: int, rank: int, own: int) -> "Connection":
+    """Tell the coordinator who one is, and at which port others find one."""
+    from manyhands.comm.connection import connect
 
     about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
-    return dial(port, os.environ[WORD], {**about, "port": own})
+    return connect(port, os.environ[WORD], {**about, "port": own})
 
 
 def _about() -> dict[str, float]:

@@ -48,12 +48,12 @@ def bind_together(
     team: Team, plan: Plan, config: Config, dataset: Dataset, machine: Machine
 ) -> tuple[Plan, list[Told]]:
     """As `bind`, by the leader of a team, who tells the others."""
-    bound, trials = bind(plan, config, dataset, machine) if team.leads else (plan, [])
-    table, trials = team.told((to_table(bound), trials))
+    bound, trials = autotune(plan, config, dataset, machine) if team.is_leader else (plan, [])
+    table, trials = team.broadcast_json((to_table(bound), trials))
     return from_table(table, "the leader's plan"), trials
 
 
-def bind(
+def autotune(
     plan: Plan,
     config: Config,
     dataset: Dataset,
@@ -62,9 +62,9 @@ def bind(
     measure_fed: Measure = measure_fed,
 ) -> tuple[Plan, list[Told]]:
     """The plan with no open option, and the trials that chose it."""
-    if plan.is_conducted:
+    if plan.is_async:
         share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.hands)})
-        bound, told = bind(plan.alone().with_defaults(compile="off"), share, dataset, machine, measure, measure_fed)
+        bound, told = autotune(plan.alone().with_defaults(compile="off"), share, dataset, machine, measure, measure_fed)
         return replace(plan, **bound.said()), told
     # A rank's share of the batch is what its step works on.
     share = with_values(config, {"train.batch_size": -(-config.train.batch_size // plan.world), "train.grow": None})

@@ -11,7 +11,7 @@ from manyhands.plan.plan import Plan, to_table
 from manyhands.runs import run_folder
 from manyhands.runs.environment import versions
 from manyhands.train.checks.source_hash import SOURCE, source_hash
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 
 def begin(
@@ -21,7 +21,7 @@ def begin(
     if config.train.batch_auto:
         raise ConfigError("train.batch_size=auto is for one training, by `manyhands train`: give a number")
     machine = machine or detect()
-    plan = settle_early(plan, config, machine, place())
+    plan = resolve(plan, config, machine, place())
     config = located(config)
     label = f"{Path(config.model.name.rpartition(':')[2]).name}-{plan.name.replace(':', '').replace(',', '-')}"
     folder = run_folder.new_folder(out, label)

@@ -18,7 +18,7 @@ from manyhands.data.feeds import DeviceFeed, Feed, HostFeed
 from manyhands.data.normalize import Normalize
 from manyhands.data.sampler import Batches
 from manyhands.data.schema import Schema
-from manyhands.engine.loop.context import Step, Trainee
+from manyhands.engine.loop.context import Step, TrainContext
 from manyhands.engine.loop.cuda_graph import make_step
 from manyhands.engine.loop.step import compiles_update
 from manyhands.engine.loop.straggler import slow_down
@@ -30,7 +30,7 @@ from manyhands.engine.parallelize import Layers, parallelize
 from manyhands.engine.pipeline.pipeline_step import PipelineStep
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.errors import ConfigError, ModelError, PlanError
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.idle import idle_parameters
 from manyhands.graph.trace import trace
 from manyhands.models import zoo
@@ -47,7 +47,7 @@ from manyhands.train.weights import build_model, check_outputs
 class Job:
     """All that the loop needs."""
 
-    trainee: Trainee
+    context: TrainContext
     step: Step
     validation: Feed | None
     test: Feed
@@ -72,7 +72,9 @@ def assemble(
         choose_alike()
     model = build_model(config, dataset.schema, told)
     check_outputs(model, config.model.name, dataset)
-    layers = layers_of(model, plan, config, dataset.schema) if plan.cuts_layers and (team.world > 1 or cuts) else None
+    layers = (
+        layers_of(model, plan, config, dataset.schema) if plan.is_model_parallel and (team.world > 1 or cuts) else None
+    )
     idle = idle_parameters(model, sample_input(dataset.schema, 2)) if team.world > 1 else frozenset[str]()
     if hasattr(model, "begin_epoch") and (plan.capture == "on" or (team.world > 1 and layers is None)):
         raise PlanError(
@@ -101,10 +103,10 @@ def assemble(
     )
     # Ranks that have other layers than each other see the same batch.
     feed_of = partial(make_feed, config, plan, dataset.schema, team if layers is None else Team())
-    trainee = Trainee(
+    context = TrainContext(
         model=model,
         norms=[] if plan.is_baseline or layers or not plan.keeps_step else over_ranks(model, team),
-        exchange=parallelize(
+        strategy=parallelize(
             model,
             make,
             config.train.clip,
@@ -123,14 +125,14 @@ def assemble(
         team=team,
         later=deferring(model, plan.backward, device),
     )
-    step: Step = make_step(trainee, plan, config.batch_sizes)
-    if isinstance(trainee.exchange, Hybrid):
+    step: Step = make_step(context, plan, config.batch_sizes)
+    if isinstance(context.strategy, Hybrid):
         number = plan.microbatches or config.train.accumulate
-        step = PipelineStep(trainee, trainee.exchange, number, plan.boundary or "gather")
+        step = PipelineStep(context, context.strategy, number, plan.boundary or "gather")
     if plan.has_ranks and plan.world == team.world:
         slow_down(step, config.fault.read(), team.rank, config.train.seed)
     return Job(
-        trainee=trainee,
+        context=context,
         step=step,
         validation=feed_of(dataset.validation, None) if len(dataset.validation) else None,
         test=feed_of(dataset.test, None),
@@ -160,7 +162,7 @@ def kernels_given_back() -> Iterator[None]:
 
 def layers_of(model: nn.Module, plan: Plan, config: Config, schema: Schema) -> Layers:
     """The model's graph, how each of its layers is split, and in which stage it is."""
-    graph = fuse(trace(model, sample_input(schema, 2)))
+    graph = coarsen(trace(model, sample_input(schema, 2)))
     splits = splits_of(plan, graph, config.train.batch_size, devices_of(plan))
     return graph, splits, pipeline_of(plan, splits)
 

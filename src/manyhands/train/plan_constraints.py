@@ -23,7 +23,7 @@ CUT: dict[str, tuple[str, ...]] = {
 LOOSE: dict[str, tuple[str, ...]] = {"shard": ("none",), "compress": ("none",), "capture": ("off",)}
 
 
-def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
+def resolve(plan: Plan, config: Config, machine: Machine, here: Place | None = None) -> Plan:
     """Bind the options of the process itself, and refuse what cannot run on this machine.
 
     `here` is this process's place among ranks that another launcher has started.
@@ -33,7 +33,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
     _check_average(plan, config)
     if not {axis.name for axis in plan.axes} <= set(RUNS):
         raise PlanError(f"plan {plan.name} cannot run yet: the engine runs {', '.join(RUNS)}")
-    if plan.cuts_layers:
+    if plan.is_model_parallel:
         plan = _check_cut(plan.with_defaults(device="cpu"))
     if plan.boundary not in (None, "gather") and config.train.accumulate > 1:
         raise PlanError(
@@ -47,7 +47,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         )
     if plan.places:
         plan = _check_places(plan, machine)
-    plan = _check_conducted(plan, config, here) if plan.is_conducted else _check_loose(plan)
+    plan = _check_conducted(plan, config, here) if plan.is_async else _check_loose(plan)
     _check_fault(plan, config)
     if plan.backward not in (None, "whole"):
         if plan.compile == "on":
@@ -62,7 +62,7 @@ def settle_early(plan: Plan, config: Config, machine: Machine, here: Place | Non
         plan = plan.with_defaults(workers=config.loader.workers)
     if plan.has_ranks:
         _check_ranks(plan, config, machine, here)
-    if plan.has_ranks and not plan.is_conducted:
+    if plan.has_ranks and not plan.is_async:
         plan = plan.with_defaults(backend=backend(plan, here))
         _check_backend(plan)
     plan = pinned(plan, config, machine, here)
@@ -131,7 +131,7 @@ def has_two_gradients(plan: Plan, config: Config) -> bool:
     """Whether a step has gradients of parts of its batch, so that the noise in them can be measured."""
     if not plan.has_ranks:
         return config.train.accumulate > 1
-    by_sample = [axis.name for axis in plan.axes] == ["data"] and not plan.cuts_layers
+    by_sample = [axis.name for axis in plan.axes] == ["data"] and not plan.is_model_parallel
     return by_sample and plan.world > 1 and plan.shard != "full" and plan.consistency in (None, "sync")
 
 
@@ -169,7 +169,7 @@ def _check_loose(plan: Plan) -> Plan:
         plan = plan.with_defaults(staleness=STALENESS)
     else:
         return plan
-    if plan.cuts_layers:
+    if plan.is_model_parallel:
         raise PlanError(f"plan {plan}: layers in parts keep step; leave consistency=stale out, or say data:N alone")
     _refuse(plan, LOOSE)
     return plan
@@ -182,8 +182,8 @@ def _check_fault(plan: Plan, config: Config) -> None:
         return
     if not plan.has_ranks:
         raise ConfigError(f"fault.slow_rank and fault.slow_steps need ranks, plan {plan.name} has none: say data:N")
-    if plan.cuts_layers or plan.capture == "on":
-        why = "plans that cut layers" if plan.cuts_layers else "captured steps (capture=on)"
+    if plan.is_model_parallel or plan.capture == "on":
+        why = "plans that cut layers" if plan.is_model_parallel else "captured steps (capture=on)"
         raise ConfigError(f"fault.slow_rank and fault.slow_steps do not slow {why}: say data:N,capture=off")
     fault.check(plan.hands)
 
@@ -199,12 +199,12 @@ def _check_places(plan: Plan, machine: Machine) -> Plan:
 
 
 def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | None) -> None:
-    if plan.hands > config.train.batch_size and not plan.cuts_layers:
+    if plan.hands > config.train.batch_size and not plan.is_model_parallel:
         raise PlanError(f"plan {plan.name} has more ranks than the batch of {config.train.batch_size} has samples")
     if here is not None and here.world != plan.world:
         raise PlanError(f"plan {plan.name} has {plan.world} ranks, {here.world} were started: make the numbers equal")
     local = here.local_world if here else plan.world
-    if plan.device == "cuda" and not plan.cuts_layers and local > len(machine.gpus):
+    if plan.device == "cuda" and not plan.is_model_parallel and local > len(machine.gpus):
         raise PlanError(
             f"plan {plan.name} needs a GPU for each of {local} ranks, this machine has {len(machine.gpus)}: "
             "use fewer ranks or device=cpu"
@@ -213,7 +213,7 @@ def _check_ranks(plan: Plan, config: Config, machine: Machine, here: Place | Non
 
 def _check_backend(plan: Plan) -> None:
     said = f"plan {plan}: backend={plan.backend}"
-    if plan.cuts_layers and plan.device == "cuda":  # by way of the host (comm.host_staged); ranks may share a GPU
+    if plan.is_model_parallel and plan.device == "cuda":  # by way of the host (comm.host_staged); ranks may share a GPU
         if plan.backend != "gloo":
             raise PlanError(f"{said} with device=cuda: layers in parts of GPUs go over gloo; leave backend out")
     elif (plan.backend == "nccl") != (plan.device == "cuda"):

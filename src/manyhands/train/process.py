@@ -7,14 +7,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from manyhands.comm.process_setup import enter
+from manyhands.comm.process_setup import setup_process
 from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import leave
 from manyhands.plan.plan import from_table
 from manyhands.progress import logged_to
 from manyhands.runs import run_folder
 from manyhands.runs.run_folder import order_of
-from manyhands.runs.status import bad_input, outcome
+from manyhands.runs.status import bad_input, record_failure
 
 
 def work(run: run_folder.Run, *, resume: bool = False, entered: bool = False) -> run_folder.Run:
@@ -26,17 +26,17 @@ def work(run: run_folder.Run, *, resume: bool = False, entered: bool = False) ->
     plan = from_table(run.record["plan"], "run.json")
     rank = mine.rank if mine and plan.has_ranks else 0
     # Of ranks that another launcher has started the first tells the others what is bad, and clears up behind it.
-    watch = outcome if rank == 0 else bad_input if not entered else nullcontext
+    watch = record_failure if rank == 0 else bad_input if not entered else nullcontext
     with logged_to(run.folder / "log.txt" if rank == 0 else Path(os.devnull)), watch(run):
         if not entered:
-            enter(plan, order_of(run), mine)
+            setup_process(plan, order_of(run), mine)
         from manyhands.comm.ranks.rank_group import Team
         from manyhands.comm.ranks.timeouts import named
         from manyhands.train.train import train
 
-        team = Team() if plan.is_conducted else Team(rank, plan.world)
+        team = Team() if plan.is_async else Team(rank, plan.world)
         about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
-        everyone = team.gathered(about)
+        everyone = team.all_gather_json(about)
         if rank == 0:
             run = run.update(status="running", ranks=everyone, error=None, exit_code=None)
         try:

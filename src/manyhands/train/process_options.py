@@ -15,7 +15,7 @@ from manyhands.plan.plan import Plan
 def backend(plan: Plan, here: Place | None) -> str:
     """The fastest that can do it: shared memory, unless ranks have GPUs, are on several hosts or must send less."""
     if plan.device == "cuda":
-        return "gloo" if plan.cuts_layers else "nccl"
+        return "gloo" if plan.is_model_parallel else "nccl"
     apart = here is not None and here.local_world != here.world
     sends = plan.shard == "full" or plan.compress not in (None, "none") or plan.is_baseline
     return "gloo" if sends or apart or platform.machine() not in ("x86_64", "AMD64") else "shm"
@@ -29,9 +29,7 @@ def pinned(plan: Plan, config: Config, machine: Machine, here: Place | None) -> 
     elif plan.cores is None and plan.has_ranks and not plan.is_baseline:
         mine = tuple(core.id for core in machine.cores)
         dealt = (
-            (mine,) * ranks
-            if here and is_pinned()
-            else affinity.deal(machine, plan.hands if plan.is_conducted else ranks)
+            (mine,) * ranks if here and is_pinned() else affinity.deal(machine, plan.hands if plan.is_async else ranks)
         )
         plan = replace(plan, cores=(*dealt, *((mine,) * (ranks - len(dealt)))))  # servers go where there is room
     for key in BY_RANK:

@@ -19,7 +19,7 @@ def critical_batch(run: run_folder.Run) -> float | None:
 
 def sent_bytes(job: Job, steps: int) -> dict[str, Any]:
     """Bytes of gradients that a rank sends in a step, and how many times fewer they are for compression."""
-    sent = job.trainee.exchange.bytes_sent()
+    sent = job.context.strategy.bytes_sent()
     if sent is None or not sent[0] or not steps:  # of a run that was resumed at its end
         return {"sent_bytes_per_step": None, "compression_ratio": None}
     return {"sent_bytes_per_step": round(sent[0] / steps), "compression_ratio": sent[1] / sent[0]}

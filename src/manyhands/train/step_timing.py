@@ -65,11 +65,16 @@ def measure(config: Config, plans: Sequence[Plan], dataset: Dataset) -> list[Tri
         for number in range(MOST_ROUNDS):
             if number >= LEAST_ROUNDS and time.perf_counter() - start > ENOUGH_SECONDS:
                 break
-            for contest in contests:
-                contest.one()
+            for benchmark in contests:
+                benchmark.one()
     return [
-        Trial(contest.plan, min(contest.times), contest.first_ms, _first_line(contest.error) if contest.error else None)
-        for contest in contests
+        Trial(
+            benchmark.plan,
+            min(benchmark.times),
+            benchmark.first_ms,
+            _first_line(benchmark.error) if benchmark.error else None,
+        )
+        for benchmark in contests
     ]
 
 
@@ -92,7 +97,7 @@ class _Contest:
         try:
             job = assemble(config, plan, _first_batch(dataset, config.train.batch_size))
             self.step = job.step
-            self.batch = next(iter(job.trainee.feed.epoch(0)))
+            self.batch = next(iter(job.context.feed.epoch(0)))
         except torch.OutOfMemoryError as error:
             self.error = error
         warm = slow_first_steps(plan.compile == "on", plan.capture == "on") + 2
@@ -140,9 +145,9 @@ def measure_fed(config: Config, plans: Sequence[Plan], dataset: Dataset) -> list
         for number in range(FED_ROUNDS):
             if number and time.perf_counter() - start > ENOUGH_FED_SECONDS:
                 break
-            for contest in contests:
-                contest.one(number)
-    return [contest.trial() for contest in contests]
+            for benchmark in contests:
+                benchmark.one(number)
+    return [benchmark.trial() for benchmark in contests]
 
 
 @contextmanager
@@ -208,11 +213,11 @@ def _spread(split: Split, count: int) -> Split:
     return replace(split, index=split.index[np.linspace(0, len(split) - 1, count).astype(np.int64)])
 
 
-def passes(job: Job, epochs: int) -> Iterator[tuple[Batch, Share]]:
+def batches_with_shares(job: Job, epochs: int) -> Iterator[tuple[Batch, Share]]:
     """Each batch with this rank's share of it."""
-    feed = job.trainee.feed
+    feed = job.context.feed
     for epoch in range(epochs):
-        if begin := getattr(job.trainee.model, "begin_epoch", None):
+        if begin := getattr(job.context.model, "begin_epoch", None):
             begin(epoch, epochs)
         for number, batch in enumerate(feed.epoch(epoch)):
             yield batch, feed.share(number, epoch)
@@ -223,7 +228,7 @@ class Steps:
 
     def __init__(self, job: Any) -> None:
         self.job, self.epoch, self.number = job, 0, 0
-        self.batches = job.trainee.feed.epoch(0)
+        self.batches = job.context.feed.epoch(0)
 
     def take(self, count: int) -> None:
         loss = None
@@ -233,7 +238,7 @@ class Steps:
             loss.item()  # waits for the device
 
     def _next(self) -> tuple[Any, Any]:
-        feed = self.job.trainee.feed
+        feed = self.job.context.feed
         whole = len(feed) if feed.share(len(feed) - 1).whole == feed.share(0).whole else max(len(feed) - 1, 1)
         if self.number >= whole:
             self.epoch, self.number = self.epoch + 1, 0

@@ -50,7 +50,7 @@ def train(
     """Carry out a run in this process, alone or as one rank of a team, and give its result; the leader writes."""
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise PlanError("plan option device=cuda: this torch sees no GPU; install a CUDA build or say device=cpu")
-    if config.log.tensorboard and team.leads:
+    if config.log.tensorboard and team.is_leader:
         tensorboard.check()
     clock = Clock(torch.device(plan.device or "cpu"))
     clock.seconds["setup"] = time.perf_counter() - started  # importing torch
@@ -60,7 +60,7 @@ def train(
         check_sizes(config, dataset)
         if resume:
             check_data(run, dataset)
-    if team.leads:
+    if team.is_leader:
         write_json(run.folder / "data.json", dataset.schema.to_json())
     try:
         with kernels_given_back():
@@ -116,12 +116,12 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         guard(config, plan, dataset, team)
-        if team.leads and (line := sample_mixing.told(config, plan, dataset)):
+        if team.is_leader and (line := sample_mixing.warning_of(config, plan, dataset)):
             say(line)
-        job = assemble(config, plan.alone() if plan.is_conducted else plan, dataset, team, say)
+        job = assemble(config, plan.alone() if plan.is_async else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
             every = 1 if plan.capture == "on" else every  # a graph does the same at every step
-            job.trainee.exchange.watch(Noise(job.trainee.model.parameters(), team, clock.device, every))
+            job.context.strategy.watch(Noise(job.context.model.parameters(), team, clock.device, every))
         mean = _average(config, job)
         position = _begin(run, config, job, mean, resume)
         first, before = position.step, sum(position.seconds.values())  # of the sessions before
@@ -130,31 +130,31 @@ def _train(
         for phase, seconds in position.seconds.items():
             clock.seconds[phase] += seconds
         reset_peak_memory(clock.device)
-    if team.leads:
+    if team.is_leader:
         run = run.update(
             plan=to_table(plan),
             plan_words=str(plan),
             trials=trials or run.record.get("trials", []),
-            total_steps=total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count),
-            parameters=job.trainee.exchange.size,
+            total_steps=total_steps(config.train.epochs, config.train.max_steps, job.context.feed.count),
+            parameters=job.context.strategy.size,
             samples=_part_sizes(dataset),
             **{DATA: dataset.checksum},
         )
         say(f"plan {plan}")
     others: dict[str, Any] = {}
-    with metrics_of(run, config, team.leads, first) as metrics:
-        if plan.is_conducted:
+    with metrics_of(run, config, team.is_leader, first) as metrics:
+        if plan.is_async:
             outcome, others = _conduct(run, config, plan, job, clock, position, metrics)
         else:
             outcome = _loop(run, config, plan, job, clock, position, metrics, mean)
         models = 1 if mean is None else 2
         with clock.phase("eval", "test"), bar("testing", models * len(dataset.test)) as shown:
-            score = evaluate(job.trainee, job.test, shown.advance)
+            score = evaluate(job.context, job.test, shown.advance)
             averaged = mean.score(job.test, shown.advance) if mean else None
         metrics.tested(outcome.steps, score.loss, score.accuracy)
-    told = team.gathered((peak_memory_mb(clock.device), job.trainee.exchange.staleness()))
+    told = team.all_gather_json((peak_memory_mb(clock.device), job.context.strategy.staleness()))
     peaks = [peak for peak, _ in told]
-    if not team.leads:
+    if not team.is_leader:
         return {}
     with clock.phase("layers"):
         layers = _layers(job, plan)
@@ -207,14 +207,14 @@ def _searched(run: run_folder.Run) -> float:
 
 def _layers(job: Job, plan: Plan) -> list[LayerTime]:
     """The time of each layer; a finished training is not lost where a layer cannot be run alone."""
-    if plan.shard == "full" or plan.cuts_layers:
+    if plan.shard == "full" or plan.is_model_parallel:
         return []  # a layer needs all ranks, and the leader times alone
     if plan.backward not in (None, "whole"):
         return []  # what comes later would count as the first layer's
-    for norm in job.trainee.norms:
+    for norm in job.context.norms:
         norm.team = Team()
     try:
-        return time_layers(job.trainee, next(iter(job.trainee.feed.epoch(0))))
+        return time_layers(job.context, next(iter(job.context.feed.epoch(0))))
     except Exception as error:
         say(f"layers were not timed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
         return []
@@ -222,31 +222,31 @@ def _layers(job: Job, plan: Plan) -> list[LayerTime]:
 
 def _average(config: Config, job: Job) -> Average | None:
     """The mean of the weights that the order asks for."""
-    steps = total_steps(config.train.epochs, config.train.max_steps, job.trainee.feed.count)
+    steps = total_steps(config.train.epochs, config.train.max_steps, job.context.feed.count)
     if (decay := config.train.ema) is not None:
         if decay**steps > FIRST_SHARE:
             say(
                 f"train.ema={decay:g}: after {steps} steps {100 * decay**steps:.0f} % of the mean are still the first "
                 "weights; a smaller one forgets sooner"
             )
-        return weight_averaging.ema(job.trainee, decay)
-    return weight_averaging.swa(job.trainee, config.train.swa, steps) if config.train.swa is not None else None
+        return weight_averaging.ema(job.context, decay)
+    return weight_averaging.swa(job.context, config.train.swa, steps) if config.train.swa is not None else None
 
 
 def _begin(run: run_folder.Run, config: Config, job: Job, mean: Average | None, resume: bool) -> Position:
     """Seed everything, or put back where the newest intact checkpoint stood."""
-    team = job.trainee.team
+    team = job.context.team
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)  # dropout differs between ranks
     path = None
-    if team.leads:
+    if team.is_leader:
         make_folder(run.checkpoints)
         path = checkpoint_folder.newest_whole(run.checkpoints) if resume else None
         checkpoint_folder.forget_after(run.checkpoints, path)
         if resume:
             say(f"resuming from {path.name}" if path else "no intact checkpoint: starting from the beginning")
-    path = team.told(path)
-    position = checkpoint.restore(path, job.trainee, mean) if path else Position()
-    if team.leads:
+    path = team.broadcast_json(path)
+    position = checkpoint.restore(path, job.context, mean) if path else Position()
+    if team.is_leader:
         metrics_reader.cut_metrics(run, position.step if path else -1)
     return position
 
@@ -258,13 +258,13 @@ def _conduct(
 
     with ExitStack() as stack:
         with clock.phase("setup", "workers"):
-            led, conductor = stack.enter_context(conducted(run, config, plan, job, position))
+            led, coordinator = stack.enter_context(conducted(run, config, plan, job, position))
         outcome = _loop(run, config, plan, led, clock, position, metrics)
-        peaks = [each["peak_memory_mb"] for each in conductor.end() if "peak_memory_mb" in each]
+        peaks = [each["peak_memory_mb"] for each in coordinator.end() if "peak_memory_mb" in each]
         return outcome, {
             "peak_memory_mb": max(peaks),
             "peak_memory_mb_of_ranks": peaks,
-            "staleness": staleness([conductor.late]),
+            "staleness": staleness([coordinator.late]),
         }
 
 
@@ -288,12 +288,12 @@ def _loop(
         keep=config.checkpoint.keep,
         checkpoints=run.checkpoints,
     )
-    feed = job.trainee.feed
+    feed = job.context.feed
     steps = total_steps(config.train.epochs, config.train.max_steps, feed.count)
     with bar(f"training {config.model.name}", _samples(feed, steps)) as shown:
         shown.advance(_samples(feed, position.step))
         return Loop(
-            job.trainee,
+            job.context,
             job.step,
             settings,
             job.validation,

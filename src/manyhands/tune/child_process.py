@@ -19,7 +19,7 @@ from manyhands.files import TemporaryFolder, write_json
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, to_table
 from manyhands.progress import looking
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 if TYPE_CHECKING:
     from manyhands.comm.ranks.rank_group import Team
@@ -31,7 +31,7 @@ PAUSE = 0.5  # seconds between two looks at how far it is
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a child came to: a value, or why there is none."""
 
     value: dict[str, Any] | None
@@ -58,7 +58,7 @@ class Task:
 
     def done(self) -> None:
         """One more part of the work is."""
-        if self.team.leads:
+        if self.team.is_leader:
             with (self.folder / "done").open("ab") as file:
                 file.write(b".")
 
@@ -66,14 +66,14 @@ class Task:
 def settled(config: Config, plan: Plan) -> Plan:
     """The plan as a child needs it."""
     apart = not {axis.name for axis in plan.axes} <= {"auto", *TUNED} or plan.consistency not in (None, "sync")
-    if apart or plan.cuts_layers:
+    if apart or plan.is_model_parallel:
         raise PlanError(f"plan {plan} cannot be tuned yet: use plain, serial, ddp:N or data:N in step")
-    return settle_early(plan, config, detect())
+    return resolve(plan, config, detect())
 
 
 def ask(
     work: str, config: Config, plan: Plan, heard: Callable[[int], None] = lambda parts: None, **details: Any
-) -> Answer:
+) -> Reply:
     """Have something done under a plan that has been settled; `heard` is told of each part that is done."""
     order = {"work": work, "config": config.to_json(), "plan": to_table(plan), "details": details}
     with TemporaryFolder() as name:
@@ -82,11 +82,11 @@ def ask(
         with _listening(folder / "done", heard):
             code, said = _started(folder, plan)
         if (path := folder / "answer.json").exists():
-            return Answer(json.loads(path.read_text()))
+            return Reply(json.loads(path.read_text()))
         if (path := folder / "error.json").exists():
-            return Answer(None, **json.loads(path.read_text()))
+            return Reply(None, **json.loads(path.read_text()))
         how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return Answer(None, (said.strip().splitlines() or [how])[-1], 1)
+        return Reply(None, (said.strip().splitlines() or [how])[-1], 1)
 
 
 def _started(folder: Path, plan: Plan) -> tuple[int, str]:

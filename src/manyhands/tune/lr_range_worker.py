@@ -10,7 +10,7 @@ from manyhands.machine.detect import detect
 from manyhands.optim.factory import set_lr
 from manyhands.train.autotune import bind_together
 from manyhands.train.job import assemble
-from manyhands.train.step_timing import passes
+from manyhands.train.step_timing import batches_with_shares
 from manyhands.tune.child_process import Task
 from manyhands.tune.lr_range_test import is_blown, smoothed
 
@@ -21,12 +21,12 @@ def work(task: Task) -> dict[str, Any]:
     open_plan = task.plan.with_defaults(compile="off")
     plan, _ = bind_together(team, open_plan, task.config, task.dataset, detect())
     job = assemble(task.config, plan, task.dataset, team)
-    job.trainee.model.train()
+    job.context.model.train()
     torch.manual_seed(task.config.train.seed + RANK_SEEDS * team.rank)
     losses: list[float] = []
     diverged = False
-    for rate, (batch, share) in zip(rates, passes(job, len(rates)), strict=False):
-        set_lr(job.trainee.optimizer, rate)
+    for rate, (batch, share) in zip(rates, batches_with_shares(job, len(rates)), strict=False):
+        set_lr(job.context.optimizer, rate)
         loss = team.sum(job.step(batch, share).detach().clone()).item()
         diverged = not math.isfinite(loss)
         if diverged:

@@ -23,19 +23,19 @@ def work(task: Task) -> dict[str, Any]:
     open_plan = task.plan.with_defaults(compile="off")
     plan, _ = bind_together(task.team, open_plan, task.config, task.dataset, detect())
     job = assemble(task.config, plan, task.dataset, task.team)
-    device = job.trainee.device
+    device = job.context.device
     reset_peak_memory(device)
     steps = Steps(job)
     steps.take(WARM - 1)
     each = _clocked(steps, 1)
     slow = each > SLOW_SECONDS
     turn = 1 if slow else min(max(round(TURN_SECONDS / each), 1), MOST_STEPS)
-    turn, turns = task.team.told((turn, FEW_TURNS if slow else TURNS))
+    turn, turns = task.team.broadcast_json((turn, FEW_TURNS if slow else TURNS))
     seconds = min(_clocked(steps, turn) for _ in range(turns))  # what else runs on the machine only ever adds
     return {
         "step_ms": 1000 * seconds,
         "samples_per_s": task.config.train.batch_size / seconds,
-        "memory_mb": max(task.team.gathered(peak_memory_mb(device))),
+        "memory_mb": max(task.team.all_gather_json(peak_memory_mb(device))),
         "plan": to_table(plan),
         "lr": job.lr,
         "samples": len(task.dataset.train),

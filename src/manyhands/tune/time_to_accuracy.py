@@ -23,7 +23,7 @@ from manyhands.optim.factory import set_lr
 from manyhands.optim.lr_schedule import factor
 from manyhands.train.job import Job, assemble
 from manyhands.train.plan_constraints import has_two_gradients
-from manyhands.train.step_timing import passes
+from manyhands.train.step_timing import batches_with_shares
 from manyhands.tune.child_process import Task
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ FIRST = (1.0, 1 / 3, 3.0)  # of the guess: what is tried before the sampler choo
 
 
 @dataclass
-class Chase:
+class TargetTrial:
     """One training towards a target."""
 
     lr: float
@@ -59,12 +59,12 @@ def work(task: Task) -> dict[str, Any]:
     """Trainings with rates that Optuna chooses; each need only go on until it is no better than the best."""
     guess, budget = task.details["lr"], task.details["budget"]
     study = _study(guess)
-    best: Chase | None = None
+    best: TargetTrial | None = None
     made = []
     _warm_up(task)
     for _ in range(budget):
         trial = study.ask()
-        rate = task.team.told(trial.suggest_float("lr", guess / RANGE, guess * RANGE, log=True))
+        rate = task.team.broadcast_json(trial.suggest_float("lr", guess / RANGE, guess * RANGE, log=True))
         config = with_values(task.config, {"optim.lr": rate})
         chase = pursue(_job(task, config), config, task.details["target"], best.steps if best else None)
         study.tell(trial, chase.cost)
@@ -82,26 +82,26 @@ def reference(task: Task) -> dict[str, Any]:
     config = with_values(task.config, {"train.accumulate": 2}) if alone else task.config
     job = _job(task, config)
     if has_two_gradients(task.plan, config):
-        trainee = job.trainee
-        trainee.exchange.watch(Noise(trainee.model.parameters(), task.team, trainee.device))
+        context = job.context
+        context.strategy.watch(Noise(context.model.parameters(), task.team, context.device))
     chase = pursue(job, config, task.details["target"])
     task.done()
     return asdict(chase)
 
 
-def pursue(job: Job, config: Config, target: float | None, most: int | None = None) -> Chase:
+def pursue(job: Job, config: Config, target: float | None, most: int | None = None) -> TargetTrial:
     """Train until the target is reached, the epochs are over, or `most` steps are taken."""
-    trainee, team, feed = job.trainee, job.trainee.team, job.trainee.feed
+    context, team, feed = job.context, job.context.team, job.context.feed
     assert job.validation is not None
     torch.manual_seed(config.train.seed + RANK_SEEDS * team.rank)
     total = total_steps(config.train.epochs, config.train.max_steps, feed.count)
     last = min(total, most or total)
     scored = sum(job.validation.share(number).whole for number in range(len(job.validation)))
     least = max(scored // (QUARTER * config.train.batch_size), 1)
-    chase, due = Chase(job.lr), least
+    chase, due = TargetTrial(job.lr), least
     begun = time.perf_counter()
-    for batch, share in passes(job, config.train.epochs):
-        set_lr(trainee.optimizer, job.lr * factor(config.optim, chase.steps, total))
+    for batch, share in batches_with_shares(job, config.train.epochs):
+        set_lr(context.optimizer, job.lr * factor(config.optim, chase.steps, total))
         loss = job.step(batch, share)
         chase.steps += 1
         if chase.steps < min(due, last):
@@ -112,8 +112,8 @@ def pursue(job: Job, config: Config, target: float | None, most: int | None = No
         chase.seconds += time.perf_counter() - begun
         if chase.diverged:
             break
-        accuracy = evaluate(trainee, job.validation).accuracy
-        noise = trainee.exchange.noise
+        accuracy = evaluate(context, job.validation).accuracy
+        noise = context.strategy.noise
         chase.curve.append((chase.steps, accuracy, noise.read() if noise else None))
         chase.accuracy = max(chase.accuracy, accuracy)
         chase.reached = target is not None and accuracy >= target
@@ -125,13 +125,13 @@ def pursue(job: Job, config: Config, target: float | None, most: int | None = No
 
 def _job(task: Task, config: Config) -> Job:
     job = assemble(config, task.plan, task.dataset, task.team)
-    job.trainee.model.train()
+    job.context.model.train()
     return job
 
 
 def _warm_up(task: Task) -> None:
     job = _job(task, task.config)
-    for batch, share in islice(passes(job, WARM), WARM):
+    for batch, share in islice(batches_with_shares(job, WARM), WARM):
         job.step(batch, share)
 
 

@@ -55,10 +55,10 @@ def main(folder: Path, launches: bool) -> None:
 
 def _work(folder: Path, order: dict[str, Any], plan: Plan) -> dict[str, Any] | None:
     """What was asked for, on the first rank."""
-    from manyhands.comm.process_setup import enter
+    from manyhands.comm.process_setup import setup_process
 
     here, config = place(), config_from_table(order["config"], "order.json")
-    enter(plan, config, here)
+    setup_process(plan, config, here)
     from manyhands.comm.ranks.rank_group import Team
     from manyhands.data.load import load
     from manyhands.train.job import check_sizes
@@ -70,7 +70,7 @@ def _work(folder: Path, order: dict[str, Any], plan: Plan) -> dict[str, Any] | N
     if plan.device != "cuda":
         guard(team.world)
     value = WORKS[order["work"]](Task(config, plan, order["details"], dataset, team, folder))
-    return value if team.leads else None
+    return value if team.is_leader else None
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from manyhands.comm.launch.supervisor import Flock
+from manyhands.comm.launch.supervisor import ProcessSupervisor
 
 MODULE = """
 import os, signal, sys
@@ -50,14 +50,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_who_ended_and_why(module: str, tmp_path: Path) -> None:
     heard = Heard()
-    with suppress(RuntimeError), Flock(module, [str(tmp_path)], 4, {}, heard) as flock:
+    with suppress(RuntimeError), ProcessSupervisor(module, [str(tmp_path)], 4, {}, heard) as supervisor:
         heard.wait(0, 1)
         assert heard.told == {0: "rank 0 failed: ValueError: no luck", 1: None}
-        os.kill(flock.alive[2].pid, signal.SIGKILL)
+        os.kill(supervisor.alive[2].pid, signal.SIGKILL)
         heard.wait(2)
         assert heard.told[2] == "rank 2 was killed (signal 9)"
-        flock.start(2)
-        alive = [flock.alive[rank].pid for rank in (2, 3)]
+        supervisor.start(2)
+        alive = [supervisor.alive[rank].pid for rank in (2, 3)]
         assert all(map(psutil.pid_exists, alive))
         raise RuntimeError("over")
     assert not any(map(psutil.pid_exists, alive))

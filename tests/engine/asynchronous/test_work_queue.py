@@ -4,53 +4,53 @@ import random
 
 import pytest
 
-from manyhands.engine.asynchronous.work_queue import Agenda, Item, horizon
+from manyhands.engine.asynchronous.work_queue import Item, WorkQueue, horizon
 
 
 def test_each_worker_has_a_part_of_its_own() -> None:
-    agenda = Agenda(2, own=True)
-    agenda.plan(epoch=1, first=3, last=5, step=13)
-    assert agenda.take(1) == Item(1, 3, 1, 13)
-    agenda.done(1, 0.5)
-    assert agenda.take(1) == Item(1, 4, 1, 14)
-    assert agenda.take(0) == Item(1, 3, 0, 13)
-    assert not agenda.complete
-    agenda.done(0, 0.25)
-    assert list(agenda.complete) == [0.75]
-    assert not agenda.at_rest
+    work_queue = WorkQueue(2, own=True)
+    work_queue.plan(epoch=1, first=3, last=5, step=13)
+    assert work_queue.take(1) == Item(1, 3, 1, 13)
+    work_queue.done(1, 0.5)
+    assert work_queue.take(1) == Item(1, 4, 1, 14)
+    assert work_queue.take(0) == Item(1, 3, 0, 13)
+    assert not work_queue.complete
+    work_queue.done(0, 0.25)
+    assert list(work_queue.complete) == [0.75]
+    assert not work_queue.at_rest
 
 
 def test_whoever_comes_takes_what_is_next_and_what_is_lost_comes_again() -> None:
-    agenda = Agenda(2, own=False)
-    agenda.plan(epoch=0, first=0, last=1, step=0)
-    assert agenda.take(1) == Item(0, 0, 0, 0)
-    assert agenda.take(0) == Item(0, 0, 1, 0)
-    assert agenda.take(2) is None
-    agenda.lost(1)
-    assert agenda.take(2) == Item(0, 0, 0, 0)
-    agenda.done(2, 1.0)
-    agenda.done(0, 2.0)
-    assert agenda.at_rest
-    assert list(agenda.complete) == [3.0]
-    agenda.lost(0)
-    assert agenda.take(0) is None
+    work_queue = WorkQueue(2, own=False)
+    work_queue.plan(epoch=0, first=0, last=1, step=0)
+    assert work_queue.take(1) == Item(0, 0, 0, 0)
+    assert work_queue.take(0) == Item(0, 0, 1, 0)
+    assert work_queue.take(2) is None
+    work_queue.lost(1)
+    assert work_queue.take(2) == Item(0, 0, 0, 0)
+    work_queue.done(2, 1.0)
+    work_queue.done(0, 2.0)
+    assert work_queue.at_rest
+    assert list(work_queue.complete) == [3.0]
+    work_queue.lost(0)
+    assert work_queue.take(0) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_lost_or_done_twice_when_workers_come_and_go(seed: int) -> None:
-    chance, agenda, done = random.Random(seed), Agenda(4, own=False), []
-    agenda.plan(epoch=0, first=0, last=30, step=0)
-    while not agenda.at_rest:
+    chance, work_queue, done = random.Random(seed), WorkQueue(4, own=False), []
+    work_queue.plan(epoch=0, first=0, last=30, step=0)
+    while not work_queue.at_rest:
         worker = chance.randrange(6)
-        if worker not in agenda.doing:
-            agenda.take(worker)
+        if worker not in work_queue.doing:
+            work_queue.take(worker)
         elif chance.random() < 0.2:
-            agenda.lost(worker)
+            work_queue.lost(worker)
         else:
-            done.append(agenda.doing[worker])
-            agenda.done(worker, 1.0)
+            done.append(work_queue.doing[worker])
+            work_queue.done(worker, 1.0)
     assert len(done) == len(set(done)) == 120
-    assert list(agenda.complete) == [4.0] * 30
+    assert list(work_queue.complete) == [4.0] * 30
 
 
 @pytest.mark.parametrize(

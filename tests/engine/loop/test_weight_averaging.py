@@ -64,7 +64,7 @@ class Records(list[dict[str, Any]]):
 def mean_of(job: Job, kind: str | None) -> Average | None:
     if kind is None:
         return None
-    return ema(job.trainee, 0.9) if kind == "ema" else swa(job.trainee, 0.5, STEPS)
+    return ema(job.context, 0.9) if kind == "ema" else swa(job.context, 0.5, STEPS)
 
 
 def run(
@@ -82,7 +82,7 @@ def run(
         torch.manual_seed(config.train.seed)
     with bar("test", 1) as shown:
         clock, how = Clock(torch.device("cpu")), replace(usual, **settings)
-        Loop(job.trainee, job.step, how, job.validation, clock, records, shown, where, average=mean).run()
+        Loop(job.context, job.step, how, job.validation, clock, records, shown, where, average=mean).run()
     return records
 
 
@@ -113,16 +113,16 @@ def test_when_weights_are_taken(total: int, share: float, per_epoch: int, steps:
 def test_the_moving_average_is_that_of_torch(images: Dataset) -> None:
     """After every step, to the bit."""
     job = assemble(CONFIG, parse(SERIAL), images)
-    reference = AveragedModel(job.trainee.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    reference = AveragedModel(job.context.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     step = job.step
 
     def watched(*arguments: Any) -> Tensor:
         loss = step(*arguments)
-        reference.update_parameters(job.trainee.model)
+        reference.update_parameters(job.context.model)
         return loss
 
     job.step = watched
-    mean = ema(job.trainee, 0.9)
+    mean = ema(job.context, 0.9)
     run(job, CONFIG, mean)
     assert mean.count == STEPS
     assert same(mean.weights(), dict(reference.module.state_dict()))
@@ -130,7 +130,7 @@ def test_the_moving_average_is_that_of_torch(images: Dataset) -> None:
 
 def test_stochastic_weight_averaging_is_a_mean(images: Dataset, tmp_path: Path) -> None:
     job = assemble(CONFIG, parse(SERIAL), images)
-    mean = swa(job.trainee, 0.5, STEPS)
+    mean = swa(job.context, 0.5, STEPS)
     run(job, CONFIG, mean, tmp_path, every_steps=1)
     last = [checkpoint.load_model(tmp_path / f"step-{step:08d}") for step in range(7, 13)]
     for name, each in mean.weights().items():
@@ -145,25 +145,25 @@ def test_the_training_does_not_notice(images: Dataset, normed: Config, kind: str
     told = run(with_mean, normed, mean_of(with_mean, kind), tmp_path / "a", every_steps=4)
     plain = run(without, normed, None, tmp_path / "b", every_steps=4)
     assert [each[:4] for each in numbers(told)] == [each[:4] for each in numbers(plain)]
-    assert same(with_mean.trainee.model.state_dict(), without.trainee.model.state_dict())
+    assert same(with_mean.context.model.state_dict(), without.context.model.state_dict())
 
 
 def test_statistics_of_batch_norms_are_those_of_the_mean(images: Dataset, normed: Config) -> None:
     still = with_values(normed, {"data.augment": "none"})
     job = assemble(still, parse(SERIAL), images)
-    job.trainee.model[3].p = 0.0  # type: ignore[index, union-attr]
-    mean = ema(job.trainee, 0.9)
+    job.context.model[3].p = 0.0  # type: ignore[index, union-attr]
+    mean = ema(job.context, 0.9)
     run(job, still, mean)
-    found, trainee = mean.weights(), job.trainee
-    model = deepcopy(trainee.model)
+    found, context = mean.weights(), job.context
+    model = deepcopy(context.model)
     model.load_state_dict(found)
-    update_bn((trainee.feed.prepare(batch)[0] for batch in trainee.feed.epoch(0)), model)
+    update_bn((context.feed.prepare(batch)[0] for batch in context.feed.epoch(0)), model)
     wanted = model.state_dict()
     statistics = [name for name in wanted if "running" in name]
     assert statistics
     for name in statistics:
         assert torch.allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5), name
-        assert not torch.allclose(found[name], trainee.model.state_dict()[name], rtol=1e-2), name
+        assert not torch.allclose(found[name], context.model.state_dict()[name], rtol=1e-2), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,7 +176,7 @@ def test_resume_goes_on_to_the_bit(images: Dataset, normed: Config, tmp_path: Pa
     again = assemble(normed, parse(SERIAL), images)
     mean = mean_of(again, kind)
     assert mean is not None
-    position = checkpoint.restore(tmp_path / f"step-{step:08d}", again.trainee, mean)
+    position = checkpoint.restore(tmp_path / f"step-{step:08d}", again.context, mean)
     assert position.step == step
     told = run(again, normed, mean, position=position)
     assert numbers(told) == [each for each in numbers(wanted) if each[0] > step]

@@ -10,7 +10,7 @@ from manyhands.errors import PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.plan.spec import parse
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 TABLE = {"axes": ["serial"], "places": [{"name": "pool*", "device": "cpu"}]}
 
@@ -24,7 +24,7 @@ def test_a_plan_file_says_where_layers_are() -> None:
     plan = from_table(TABLE, "plan.toml")
     assert plan.places == (("pool*", "cpu"),)
     assert to_table(plan) == TABLE
-    assert settle_early(plan, Config(), detect()).capture == "off"
+    assert resolve(plan, Config(), detect()).capture == "off"
 
 
 @pytest.mark.parametrize(

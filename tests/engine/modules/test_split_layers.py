@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.split_layers import defer
-from manyhands.engine.modules.weight_grad_store import Later, Threaded, beside
+from manyhands.engine.modules.weight_grad_store import Threaded, WeightGradStore, overlapped_wgrad
 from manyhands.models import zoo
 from numerics.cases import LIMIT, distance, steps
 
@@ -37,14 +37,14 @@ def built(name: str) -> nn.Module:
 
 
 @pytest.fixture(params=["later", "beside"])
-def later(request: pytest.FixtureRequest) -> Iterator[Later]:
+def later(request: pytest.FixtureRequest) -> Iterator[WeightGradStore]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield Later() if request.param == "later" else Threaded(2)
+    yield WeightGradStore() if request.param == "later" else Threaded(2)
     torch.set_num_threads(before)
 
 
-def deferred(model: nn.Module, later: Later) -> nn.Module:
+def deferred(model: nn.Module, later: WeightGradStore) -> nn.Module:
     copy = deepcopy(model)
     assert sum(defer(module, later) for module in copy.modules())
     return copy
@@ -65,7 +65,7 @@ def check_same(one: nn.Module, other: nn.Module) -> None:
         assert far < 1e-6, (name, far)
 
 
-def check_layer(layer: nn.Module, x: Tensor, later: Later, **named: Any) -> None:
+def check_layer(layer: nn.Module, x: Tensor, later: WeightGradStore, **named: Any) -> None:
     """Gradients of the input and of the weights, of a layer alone."""
     apart = deferred(layer, later)
     inputs = []
@@ -82,7 +82,7 @@ def check_layer(layer: nn.Module, x: Tensor, later: Later, **named: Any) -> None
 @pytest.mark.parametrize(
     ("name", "bf16"), [*((name, False) for name in SHAPES), ("alexnet", True), ("transformer", True)]
 )
-def test_models(name: str, bf16: bool, later: Later) -> None:
+def test_models(name: str, bf16: bool, later: WeightGradStore) -> None:
     """Two backward passes that add up, in the layout in which images are fastest."""
     shapes = SHAPES[name]
     model = built(name)
@@ -108,7 +108,7 @@ def test_models(name: str, bf16: bool, later: Later) -> None:
 @pytest.mark.parametrize("model", ["convnet", "transformer"])
 def test_a_training(model: str, backward: str, changes: dict[str, object]) -> None:
     one, other = (
-        steps(model, f"serial,precision=fp32,backward={each}", Team(), **changes).trainee.exchange.weights()
+        steps(model, f"serial,precision=fp32,backward={each}", Team(), **changes).context.strategy.weights()
         for each in ("whole", backward)
     )
     assert max(distance(other[name], tensor) for name, tensor in one.items()) < LIMIT["fp32"]
@@ -130,24 +130,24 @@ LAYERS = [
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=str)
-def test_layers(layer: nn.Module, shape: tuple[int, ...], later: Later) -> None:
+def test_layers(layer: nn.Module, shape: tuple[int, ...], later: WeightGradStore) -> None:
     torch.manual_seed(0)
     check_layer(deepcopy(layer), torch.randn(shape), later)
 
 
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 1}, {"scale_grad_by_freq": True}], ids=str)
-def test_tables(options: dict[str, Any], later: Later) -> None:
+def test_tables(options: dict[str, Any], later: WeightGradStore) -> None:
     check_layer(nn.Embedding(7, 3, **options), torch.tensor([[1, 2, 2], [6, 1, 2]]), later)
 
 
-def test_an_output_size_that_is_asked_for(later: Later) -> None:
+def test_an_output_size_that_is_asked_for(later: WeightGradStore) -> None:
     layer = nn.ConvTranspose2d(2, 3, 3, stride=2)
     check_layer(layer, torch.randn(2, 2, 5, 5), later, output_size=(12, 12))
 
 
 def test_in_steps() -> None:
     """Weight gradients come when they are asked for, the oldest first, and the input's does not wait for them."""
-    later = Later()
+    later = WeightGradStore()
     model = deferred(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.Linear(2, 2)), later)
     x = torch.randn(5, 3, requires_grad=True)
     model(x).sum().backward()
@@ -159,7 +159,7 @@ def test_in_steps() -> None:
     assert (len(later), len(gradients(model))) == (0, 6)
 
 
-def test_a_weight_that_becomes_smaller(later: Later) -> None:
+def test_a_weight_that_becomes_smaller(later: WeightGradStore) -> None:
     """As a layer's does that is cut (engine.sharding.sharded_layer)."""
     whole = nn.Linear(6, 4)
     part = deferred(whole, later)
@@ -173,7 +173,7 @@ def test_a_weight_that_becomes_smaller(later: Later) -> None:
     torch.testing.assert_close(part.weight.grad, whole.weight.grad[:, :3], rtol=1e-5, atol=1e-6)
 
 
-def test_an_input_by_name(later: Later) -> None:
+def test_an_input_by_name(later: WeightGradStore) -> None:
     model = nn.Linear(4, 4)
     apart, x = deferred(model, later), torch.randn(3, 4)
     for each in (model, apart):
@@ -182,7 +182,7 @@ def test_an_input_by_name(later: Later) -> None:
     check_same(apart, model)
 
 
-def test_a_layer_that_is_used_twice(later: Later) -> None:
+def test_a_layer_that_is_used_twice(later: WeightGradStore) -> None:
     model = nn.Linear(4, 4)
     apart, x = deferred(model, later), torch.randn(3, 4)
     for each in (model, apart):
@@ -191,7 +191,7 @@ def test_a_layer_that_is_used_twice(later: Later) -> None:
     check_same(apart, model)
 
 
-def test_what_is_frozen(later: Later) -> None:
+def test_what_is_frozen(later: WeightGradStore) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
     model[1].weight.requires_grad_(False)
@@ -206,7 +206,7 @@ def test_what_is_not_as_usual_stays_as_it_is() -> None:
         def forward(self, input: Tensor) -> Tensor:
             return 2 * super().forward(input)
 
-    later = Later()
+    later = WeightGradStore()
     for module in (Doubled(2, 2), nn.LSTM(2, 2), nn.LayerNorm(2), nn.Embedding(3, 2, max_norm=1.0)):
         assert not defer(module, later)
     made = weight_norm(nn.Linear(2, 2))
@@ -216,7 +216,7 @@ def test_what_is_not_as_usual_stays_as_it_is() -> None:
     assert made.parametrizations.weight.original0.grad is not None
 
 
-def test_a_failure_leaves_nothing(later: Later) -> None:
+def test_a_failure_leaves_nothing(later: WeightGradStore) -> None:
     model = deferred(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), later)
 
     def fail(_: Tensor) -> None:
@@ -241,7 +241,7 @@ def test_beside_on_a_gpu(name: str, bf16: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     shapes, device = SHAPES[name], torch.device("cuda")
     model = built(name).to(device)
-    later = beside(device)
+    later = overlapped_wgrad(device)
     apart = deferred(model, later)
     size = (64, *shapes.shape)
     x = torch.randint(1, 50, size, device=device) if shapes.vocabulary else torch.randn(size, device=device)

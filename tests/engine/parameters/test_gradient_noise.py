@@ -121,8 +121,8 @@ def test_training_is_left_alone() -> None:
     config, dataset = noise_cases.ordered("convnet", train__accumulate=2)
     plan = noise_cases.parse(f"serial,precision=fp32,device=cpu,{noise_cases.REST}")
     other = noise_cases.assemble(config, plan, dataset)
-    other.trainee.exchange.watch(Noise(other.trainee.model.parameters(), Team(), torch.device("cpu")))
+    other.context.strategy.watch(Noise(other.context.model.parameters(), Team(), torch.device("cpu")))
     noise_cases.trained(other)
-    weights = other.trainee.exchange.weights()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in one.trainee.exchange.weights().items())
-    assert one.trainee.exchange.noise is None
+    weights = other.context.strategy.weights()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in one.context.strategy.weights().items())
+    assert one.context.strategy.noise is None

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from manyhands.comm.ranks.rank_group import Team
-from manyhands.engine.strategies.sharded_loader import NOW, SharedLoader, cut
-from manyhands.engine.strategies.weighted_ddp import Spread
+from manyhands.engine.strategies.sharded_loader import CURRENT_SHARE, ShardedDataLoader, cut
+from manyhands.engine.strategies.weighted_ddp import WeightedDDP
 from manyhands.errors import DataError, ModelError
 from manyhands.plan.spec import parse
 
@@ -45,17 +45,19 @@ SAMPLES = TensorDataset(torch.zeros(3))
 )
 def test_loaders_that_cannot_be_shared(loader: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        SharedLoader(loader, Team())
+        ShardedDataLoader(loader, Team())
 
 
 def test_a_shared_loader_keeps_the_settings_and_tells_the_share() -> None:
     loader = DataLoader(SAMPLES, batch_size=2, collate_fn=len)
-    shared = SharedLoader(loader, Team())
+    shared = ShardedDataLoader(loader, Team())
     assert (len(shared), shared.batch_size, shared.dataset) == (2, 2, SAMPLES)
     for _ in range(2):
-        seen = [(batch, NOW.share and (NOW.share.mine, NOW.share.whole)) for batch in shared]
+        seen = [
+            (batch, CURRENT_SHARE.share and (CURRENT_SHARE.share.mine, CURRENT_SHARE.share.whole)) for batch in shared
+        ]
         assert seen == [(2, (2, 2)), (1, (1, 1))]
-        assert NOW.share is None
+        assert CURRENT_SHARE.share is None
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def group() -> Iterator[None]:
 def test_a_parameter_without_a_gradient_is_named() -> None:
     model = nn.ModuleDict({"used": nn.Linear(2, 2), "unused": nn.Linear(2, 2)})
     model.forward = lambda x: model["used"](x)  # type: ignore[method-assign]
-    spread = Spread(model, parse("data:1"), Team())
+    spread = WeightedDDP(model, parse("data:1"), Team())
     spread(torch.ones(1, 2)).sum().backward()
     with pytest.raises(ModelError, match=r"last step: unused\.weight, unused\.bias\. .* freeze those"):
         spread(torch.ones(1, 2))
@@ -78,6 +80,6 @@ def test_a_parameter_without_a_gradient_is_named() -> None:
 
 @pytest.mark.usefixtures("group")
 def test_the_model_runs_in_the_precision_of_the_plan() -> None:
-    spread = Spread(nn.Linear(2, 2), parse("data:1,precision=bf16"), Team())
+    spread = WeightedDDP(nn.Linear(2, 2), parse("data:1,precision=bf16"), Team())
     assert spread(torch.ones(1, 2)).dtype == torch.bfloat16
-    assert Spread(nn.Linear(2, 2), parse("data:1"), Team())(torch.ones(1, 2)).dtype == torch.float32
+    assert WeightedDDP(nn.Linear(2, 2), parse("data:1"), Team())(torch.ones(1, 2)).dtype == torch.float32

@@ -32,19 +32,19 @@ def test_the_sentence_names_speed_and_both_accuracies(make_run: Any) -> None:
         Group("plain", (make_run("a", 1000.0, 0.980),)),
         Group("serial", (make_run("b", 3100.0, 0.981),)),
     ]
-    found = summary.finding(summary.rows(groups))
+    found = summary.conclusion(summary.rows(groups))
     assert found == "serial trained 3.1x as fast as plain PyTorch at 98.1 % against 98.0 % test accuracy."
 
 
 def test_the_sentence_is_honest_about_a_loss(make_run: Any) -> None:
-    found = summary.finding(table(make_run, plain=[1000.0], serial=[920.0]))
+    found = summary.conclusion(table(make_run, plain=[1000.0], serial=[920.0]))
     assert found == (
         "plain PyTorch was the fastest: serial trained 0.92x as fast at 98.0 % against 98.0 % test accuracy."
     )
 
 
 def test_the_sentence_says_when_the_difference_is_noise(make_run: Any) -> None:
-    assert "within noise" in summary.finding(table(make_run, plain=[1000.0, 1200.0], serial=[1050.0, 1250.0]))
+    assert "within noise" in summary.conclusion(table(make_run, plain=[1000.0, 1200.0], serial=[1050.0, 1250.0]))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_sentence_says_when_the_difference_is_noise(make_run: Any) -> None:
     ],
 )
 def test_the_sentence_when_something_is_missing(make_run: Any, speeds: Any, words: str) -> None:
-    assert words in summary.finding(table(make_run, **speeds))
+    assert words in summary.conclusion(table(make_run, **speeds))
 
 
 def test_noise_needs_repeats() -> None:
@@ -105,7 +105,7 @@ def test_a_speedup_is_over_the_first_of_the_same_task(make_run: Any) -> None:
         ]
     )
     assert [row.speedup for row in rows] == pytest.approx([1.0, 1.0, 2.0, 1.1])
-    assert summary.finding(rows) == (
+    assert summary.conclusion(rows) == (
         "convnet on digits: serial trained 2.0x as fast as plain PyTorch at 98.0 % against 98.0 % test accuracy. "
         "mlp on digits: serial, mlp trained 1.10x as fast as plain, mlp at 98.0 % against 98.0 % test accuracy."
     )

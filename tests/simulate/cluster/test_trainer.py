@@ -16,12 +16,12 @@ from manyhands.data.schema import DataOptions
 from manyhands.errors import Diverged
 from manyhands.plan.spec import parse
 from manyhands.plan.stragglers import Fault
-from manyhands.simulate.cluster.replicas import Gossip, Local
+from manyhands.simulate.cluster.replicas import Gossip, LocalSGD
 from manyhands.simulate.cluster.shared_weights import Free, Sum
 from manyhands.simulate.cluster.train import Outcome, follow, learner_of
 from manyhands.simulate.cluster.trainer import Learner
 from manyhands.simulate.worker_processes import Average, Gradient, Meet, Push
-from manyhands.simulate.worker_timing import Pace
+from manyhands.simulate.worker_timing import WorkerTiming
 from manyhands.train.job import assemble
 
 BATCH = 100  # of 950 samples: nine batches, and one of 50
@@ -44,11 +44,11 @@ def config_of(**values: Any) -> Config:
     return with_values(Config(), {**usual, "train.batch_size": BATCH, "train.epochs": 2, **told})
 
 
-def pace_of(workers: int, servers: int = 0, **more: Any) -> Pace:
+def pace_of(workers: int, servers: int = 0, **more: Any) -> WorkerTiming:
     """A sample takes 1000, and all else a little."""
     sizes = {share_of(whole, rank, workers).mine for whole in range(1, 2 * BATCH + 1) for rank in (0, workers - 1)}
     times = {"update": 100, "message": 1000, "held": 500, "reduce": 1000, "apply": 10, "jitter": 0.3}
-    return Pace(workers, {size: 1000 * size for size in sizes}, servers=servers, **{**times, **more})
+    return WorkerTiming(workers, {size: 1000 * size for size in sizes}, servers=servers, **{**times, **more})
 
 
 def trained(words: str, config: Config, dataset: Dataset, **more: Any) -> tuple[Learner, Outcome]:
@@ -65,13 +65,13 @@ def weights(learner: Learner) -> list[Tensor]:
 
 def on_one_device(config: Config, dataset: Dataset) -> list[Tensor]:
     job = assemble(config, parse(ONE), dataset)
-    feed = job.trainee.feed
+    feed = job.context.feed
     torch.manual_seed(config.train.seed)
     epochs = range(config.train.epochs)
     batches = ((epoch, number, batch) for epoch in epochs for number, batch in enumerate(feed.epoch(epoch)))
     for epoch, number, batch in islice(batches, config.train.max_steps):
         job.step(batch, feed.share(number, epoch))
-    return list(job.trainee.model.state_dict().values())
+    return list(job.context.model.state_dict().values())
 
 
 def same(one: list[Tensor], other: list[Tensor]) -> bool:
@@ -193,7 +193,7 @@ def values_of(learner: Any) -> list[float]:
 
 def test_means(digits: Dataset) -> None:
     learner = filled("local:4", digits, [1.0, 3.0, 5.0, 9.0])
-    assert isinstance(learner, Local)
+    assert isinstance(learner, LocalSGD)
     learner.obey(Average(0))
     assert values_of(learner) == [4.5] * 4
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.graph.trace import trace
 from manyhands.machine.cluster import Accelerator, Cluster, Level
@@ -22,7 +22,7 @@ K20 = Accelerator("K20", 5 * 2**30, {"fp32": 3.52}, 208.0)
 def _graph() -> Graph:
     with torch.device("meta"):
         model = build("alexnet", Shapes(1000, (3, 224, 224)))
-    return fuse(trace(model, torch.zeros(2, 3, 224, 224, device="meta")))
+    return coarsen(trace(model, torch.zeros(2, 3, 224, 224, device="meta")))
 
 
 def simulated(graph: Graph, words: str, devices: int, slowdown: float, bandwidth: float = 1.0) -> Result:

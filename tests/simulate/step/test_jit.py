@@ -18,7 +18,7 @@ def test_every_time_is_the_same(name: str, devices: int, monkeypatch: pytest.Mon
     changed = dict(enumerate(second[: len(second) // 2]))
     seen = []
     for compiles in (True, False):
-        player = simulation.Player()
+        player = simulation.Executor()
         player.compiles = compiles
         monkeypatch.setattr(simulation, "is_compiled", lambda function: False)
         monkeypatch.setattr(simulation, "play", player)
@@ -29,7 +29,7 @@ def test_every_time_is_the_same(name: str, devices: int, monkeypatch: pytest.Mon
 
 
 def test_much_work_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    player = simulation.Player()
+    player = simulation.Executor()
     monkeypatch.setattr(simulation, "play", player)
     monkeypatch.setattr(simulation, "is_compiled", lambda function: False)
     monkeypatch.setattr(simulation, "WORK", 100)

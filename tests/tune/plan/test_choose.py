@@ -12,15 +12,15 @@ from manyhands.config import Config, with_values
 from manyhands.errors import PlanError, RunError
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Core, Machine
-from manyhands.measure.plan_benchmark import Turn, contest
+from manyhands.measure.plan_benchmark import BenchmarkResult, benchmark
 from manyhands.plan.layer_rules import NamedSplit
 from manyhands.plan.sharding import on
 from manyhands.plan.spec import parse
 from manyhands.runs import run_folder
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan import candidates, choose
 from manyhands.tune.plan.candidates import Candidate
-from manyhands.tune.plan.choose import Answer
+from manyhands.tune.plan.choose import SearchResult
 
 BOUND = "precision=fp32,layout=contiguous,kernels=own,compile=off,capture=off,feed=device,workers=0"
 SMALL = with_values(
@@ -83,8 +83,8 @@ def test_references_are_pytorchs_defaults() -> None:
 
 def test_the_search_is_repaid() -> None:
     plain, best = Candidate(parse("plain"), None, 20.0), Candidate(parse("serial"), 9.0, 10.0)
-    assert Answer(best, (best, plain), seconds=1.0).repaid_after == 101
-    assert Answer(plain, (best, plain), seconds=1.0).repaid_after is None
+    assert SearchResult(best, (best, plain), seconds=1.0).repaid_after == 101
+    assert SearchResult(plain, (best, plain), seconds=1.0).repaid_after is None
 
 
 @pytest.mark.long
@@ -93,8 +93,8 @@ def test_plans_take_turns(shared_home: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     here = detect()
     words = (f"serial,{BOUND}", f"data:2,{BOUND},backend=shm")
-    plans = [settle_early(parse(each), SMALL, here) for each in words]
-    turns = contest(SMALL, plans, rounds=2)
+    plans = [resolve(parse(each), SMALL, here) for each in words]
+    turns = benchmark(SMALL, plans, rounds=2)
     assert [turn.plan for turn in turns] == plans
     assert [turn.error for turn in turns] == [None, None]
     assert all(len(turn.rounds) == 2 and turn.step_ms > 0 for turn in turns)
@@ -108,7 +108,7 @@ def test_a_model_that_does_not_run(tmp_path: Path, shared_home: Path, monkeypatc
         "def build(classes, shape):\n    return Broken(shape[0], classes)\n"
     )
     config = with_values(SMALL, {"model.name": f"{tmp_path / 'broken.py'}:build", "model.width": 1.0})
-    (turn,) = contest(config, [settle_early(parse(f"serial,{BOUND}"), config, detect())], rounds=1)
+    (turn,) = benchmark(config, [resolve(parse(f"serial,{BOUND}"), config, detect())], rounds=1)
     assert turn.rounds == ()
     assert "no training today" in (turn.error or "")
 
@@ -117,11 +117,14 @@ def faked(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[list
     """A contest that measures what it is told; what was asked of it."""
     asked: list[list[str]] = []
 
-    def pretend(config: Config, plans: Any, rounds: int = 1) -> list[Turn]:
+    def pretend(config: Config, plans: Any, rounds: int = 1) -> list[BenchmarkResult]:
         asked.append([plan.name for plan in plans])
-        return [Turn(plan, (times[plan.name],)) if plan.name in times else Turn(plan, (), "broken") for plan in plans]
+        return [
+            BenchmarkResult(plan, (times[plan.name],)) if plan.name in times else BenchmarkResult(plan, (), "broken")
+            for plan in plans
+        ]
 
-    monkeypatch.setattr(choose, "contest", pretend)
+    monkeypatch.setattr(choose, "benchmark", pretend)
     return asked
 
 
@@ -131,18 +134,18 @@ def test_the_fastest_that_was_measured_wins(shared_home: Path, tmp_path: Path, m
     times = {"plain": 1.0, "serial": 2.0, "data:2": 3.0, "ddp:2": 4.0}
     asked = faked(monkeypatch, times)
     here = replace(detect(), cores=detect().cores[:2])
-    answer = choose.find(parse("auto"), SMALL, here)
+    answer = choose.search_plan(parse("auto"), SMALL, here)
     assert answer.best.plan.name == "plain"
     assert {"plain", "serial", "ddp:2"} <= set(asked[0])
     assert answer.repaid_after is None
     assert not answer.known
     predicted = [each for each in answer.candidates if each.predicted_ms is not None]
     assert {each.plan.name for each in predicted} == {"serial", "data:2"}
-    again = choose.find(parse("auto"), SMALL, here)
+    again = choose.search_plan(parse("auto"), SMALL, here)
     assert again.known
     assert again.best == answer.best
     assert len(asked) == 1
-    other = choose.find(parse("auto"), with_values(SMALL, {"train.batch_size": 32}), here)
+    other = choose.search_plan(parse("auto"), with_values(SMALL, {"train.batch_size": 32}), here)
     assert not other.known
     assert json.loads(json.dumps(other.to_json()))["search"]["proposals"] == len(predicted)
 
@@ -151,18 +154,18 @@ def test_nothing_runs(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     monkeypatch.setattr(choose, "_tried", lambda *_: ([Candidate(parse("plain"), failed="broken")], {}))
     with pytest.raises(RunError, match="mlp does not run: broken"):
-        choose.find(parse("auto"), SMALL, detect())
+        choose.search_plan(parse("auto"), SMALL, detect())
 
 
 def test_a_damaged_answer_is_searched_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = Candidate(parse("plain"), None, 1.0, 0.1)
     monkeypatch.setattr(choose, "_tried", lambda *_: ([best], {}))
     here = detect()
-    assert choose.find(parse("auto"), SMALL, here).best == best
+    assert choose.search_plan(parse("auto"), SMALL, here).best == best
     (kept,) = (home / "found").glob("*.json")
     kept.write_text("{}")
-    assert not choose.find(parse("auto"), SMALL, here).known
-    assert choose.find(parse("auto"), SMALL, here).known
+    assert not choose.search_plan(parse("auto"), SMALL, here).known
+    assert choose.search_plan(parse("auto"), SMALL, here).known
 
 
 def test_of_plans_that_differ_in_single_layers_the_right_one_is_remembered(
@@ -172,8 +175,8 @@ def test_of_plans_that_differ_in_single_layers_the_right_one_is_remembered(
     named = NamedSplit("dense_1", on(0, parameter=2))
     best = Candidate(replace(by_sample.plan, layers=(named,)), None, 1.1, 0.1)
     monkeypatch.setattr(choose, "_tried", lambda *_: ([by_sample, best], {}))
-    assert choose.find(parse("auto"), SMALL, detect()).best == best
-    again = choose.find(parse("auto"), SMALL, detect())
+    assert choose.search_plan(parse("auto"), SMALL, detect()).best == best
+    again = choose.search_plan(parse("auto"), SMALL, detect())
     assert again.known
     assert again.best == best
     assert again.to_json()["plan"] == "data:2, 1 layer apart"
@@ -192,9 +195,9 @@ def test_auto_trains_what_was_found(
     words: str, shared_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
-    plan = settle_early(parse(f"{words},{BOUND}"), SMALL, detect())
+    plan = resolve(parse(f"{words},{BOUND}"), SMALL, detect())
     best = Candidate(plan, 2.5, 3.0, 0.1)
-    monkeypatch.setattr(choose, "find", lambda *_: Answer(best, (best,), 12.5))
+    monkeypatch.setattr(choose, "find", lambda *_: SearchResult(best, (best,), 12.5))
     run = api.start(SMALL, parse("auto"), tmp_path / "run")
     assert run.status == "finished"
     assert run.result is not None

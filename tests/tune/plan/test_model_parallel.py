@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from manyhands.config import Config, with_values
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.machine.link import Link
 from manyhands.machine.machine import Core, Machine
@@ -15,7 +15,7 @@ from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.simulate.model_graph import graph_of
 from manyhands.simulate.simulator import Prediction
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan import candidates, choose
 from manyhands.tune.plan.model_parallel import fastest_cut
 
@@ -25,12 +25,12 @@ CONFIG = with_values(
     Config(),
     {"model.name": "alexnet", "data.name": "synthetic:3x56x56,20", "train.batch_size": 64, "model.width": 0.125},
 )
-BY_SAMPLE = settle_early(parse(f"data:2,{BOUND}"), CONFIG, TWO)
+BY_SAMPLE = resolve(parse(f"data:2,{BOUND}"), CONFIG, TWO)
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return fuse(graph_of(CONFIG))
+    return coarsen(graph_of(CONFIG))
 
 
 def profile(graph: Graph) -> Profile:
@@ -64,14 +64,14 @@ def test_heavy_weights_over_a_slow_link_are_cut(graph: Graph) -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 1.0, 100.0])
 def test_none_is_slower_than_one_weird_trick(graph: Graph, rate: float) -> None:
-    trick = settle_early(parse(f"owt:2,{BOUND}"), CONFIG, TWO)
+    trick = resolve(parse(f"owt:2,{BOUND}"), CONFIG, TWO)
     preset = predicted_cut(graph, trick, profile(graph), (link(rate), link(rate)), CONFIG, TWO)
     assert cut(graph, rate, rate).result.step_ns <= preset.result.step_ns
 
 
 def test_layers_that_are_no_chain_have_presets() -> None:
     config = with_values(CONFIG, {"model.name": "resnet18"})
-    branched = fuse(graph_of(config))
+    branched = coarsen(graph_of(config))
     found = fastest_cut(branched, BY_SAMPLE, profile(branched), (link(0.1), link(0.1)), config, TWO)
     assert found is not None
     assert (found.plan.name, found.plan.layers) in [("owt:2", ()), ("tensor:2", ())]

@@ -113,4 +113,4 @@ class SharedSums:
         return [rank for rank, counts in enumerate(self.counts) if counts[what] <= step]
 
     def _wait(self, what: int, step: int) -> None:
-        self.group.arena.wait(lambda: not self._late(what, step), lambda: self._late(what, step), "all_reduce")
+        self.group.memory.wait(lambda: not self._late(what, step), lambda: self._late(what, step), "all_reduce")

@@ -24,7 +24,7 @@ from manyhands.comm.backends.base import Finish, Group
 from manyhands.comm.backends.mpich_memory import forget_names
 from manyhands.comm.backends.reduction import mean, name_of
 from manyhands.comm.backends.spin_wait import wait_until
-from manyhands.comm.ranks.status_files import ended, left
+from manyhands.comm.ranks.status_files import ended, peer_exited
 from manyhands.comm.ranks.timeouts import waited
 from manyhands.errors import InputError, MissingPackage
 
@@ -156,7 +156,7 @@ class MpiGroup(Group):
 
         if not wait_until(request.Test, self.timeout, crowded=self.crowded, in_vain=lambda: bool(gone())):
             if ranks := gone():
-                raise left(ranks, self.index, what)
+                raise peer_exited(ranks, self.index, what)
             raise waited(self.store, self.index, self.world, what, self.timeout)
 
 

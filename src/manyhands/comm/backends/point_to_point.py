@@ -1,4 +1,4 @@
-"""Point to point: messages between two ranks through the boxes of an arena.
+"""Point to point: messages between two ranks through the boxes of a shared memory.
 
 A message goes in pieces, after a head that says its tag and its size; a box holds a few, so that sender and receiver
 work at once. Messages of a pair with the same tag keep their order; one that is not asked for yet is put aside.
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from manyhands.comm.backends.reduction import cut
-from manyhands.comm.backends.shared_memory import SLOT, SLOTS, Arena
+from manyhands.comm.backends.shared_memory import SLOT, SLOTS, SharedMemory
 
 Key = tuple[int, int]
 
@@ -26,34 +26,34 @@ class _Letter:
     come: bool = False
 
 
-class Mail:
+class PointToPoint:
     """One rank's letters, in and out."""
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
+    def __init__(self, memory: SharedMemory) -> None:
+        self.memory = memory
         self.moved: dict[Key, int] = {}  # pieces so far, of each pair
         self.wanted: dict[Key, deque[_Letter]] = defaultdict(deque)  # by source and tag
         self.early: dict[Key, deque[_Letter]] = defaultdict(deque)
 
     def send(self, row: Tensor, to: int, tag: int) -> Callable[[], None]:
         """Begin to send; gives the function that waits until all is in the box."""
-        lane = self.arena.moving.setdefault((self.arena.rank, to), deque())
+        lane = self.memory.moving.setdefault((self.memory.rank, to), deque())
         letter = self._outgoing(row.view(torch.uint8), to, tag)
         lane.append(letter)
-        self.arena.move()
-        return lambda: self.arena.wait(lambda: letter not in lane, lambda: [to], "send")
+        self.memory.move()
+        return lambda: self.memory.wait(lambda: letter not in lane, lambda: [to], "send")
 
     def receive(self, row: Tensor, source: int, tag: int) -> Callable[[], None]:
         """Begin to receive; gives the function that waits until all has come."""
-        self.arena.moving.setdefault((source, self.arena.rank), deque([self._incoming(source)]))
+        self.memory.moving.setdefault((source, self.memory.rank), deque([self._incoming(source)]))
         into, early = row.view(torch.uint8), self.early[source, tag]
         letter = early.popleft() if early else _Letter(into)
         if letter.row is into:
             self.wanted[source, tag].append(letter)
-        self.arena.move()
+        self.memory.move()
 
         def finish() -> None:
-            self.arena.wait(lambda: letter.come, lambda: [source], "receive")
+            self.memory.wait(lambda: letter.come, lambda: [source], "receive")
             if letter.row is not into:
                 into.copy_(letter.row)
 
@@ -61,7 +61,7 @@ class Mail:
 
     def _outgoing(self, row: Tensor, to: int, tag: int) -> Iterator[None]:
         """Yields whenever it has to wait for the other rank."""
-        pair = self.arena.rank, to
+        pair = self.memory.rank, to
         for piece in (torch.tensor([tag, row.numel()]).view(torch.uint8), *cut(row, SLOT)):
             while self._in_box(pair) >= SLOTS:
                 yield
@@ -70,7 +70,7 @@ class Mail:
 
     def _incoming(self, source: int) -> Iterator[None]:
         """All messages of a rank, for ever; yields whenever it has to wait."""
-        pair = source, self.arena.rank
+        pair = source, self.memory.rank
         while True:
             while not self._in_box(pair):
                 yield
@@ -92,14 +92,14 @@ class Mail:
 
     def _in_box(self, pair: Key) -> int:
         """Pieces that were sent, and not yet taken."""
-        arena, sent = self.arena, self.arena.counter(*pair)
-        moved, out = self.moved.get(pair, 0), pair[0] == arena.rank
-        return moved - arena.words[sent + 1] if out else arena.words[sent] - moved
+        memory, sent = self.memory, self.memory.counter(*pair)
+        moved, out = self.moved.get(pair, 0), pair[0] == memory.rank
+        return moved - memory.words[sent + 1] if out else memory.words[sent] - moved
 
     def _slot(self, pair: Key) -> Tensor:
-        return self.arena.slot(*pair, self.moved.get(pair, 0))
+        return self.memory.slot(*pair, self.moved.get(pair, 0))
 
     def _passed(self, pair: Key, side: int) -> None:
         """Count a piece as sent (0) or taken (1)."""
         self.moved[pair] = number = self.moved.get(pair, 0) + 1
-        self.arena.words[self.arena.counter(*pair) + side] = number
+        self.memory.words[self.memory.counter(*pair) + side] = number

@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import Store
 
 from manyhands.comm.backends.reduction import cut
 from manyhands.comm.backends.spin_wait import wait_until
-from manyhands.comm.ranks.status_files import left
+from manyhands.comm.ranks.status_files import peer_exited
 from manyhands.comm.ranks.timeouts import missed
 from manyhands.errors import RankError
 
@@ -33,7 +33,7 @@ BUFFER, BUFFERS = 1 << 20, 3  # bytes, few enough to stay in the caches; of each
 SLOT, SLOTS = 256 << 10, 16  # bytes of a message's piece; pieces that wait in a box while who sent them computes
 
 
-class Arena:
+class SharedMemory:
     """One rank's view of the shared memory."""
 
     def __init__(self, store: Store, rank: int, world: int, timeout: float) -> None:
@@ -132,7 +132,7 @@ class Arena:
         look = moved_and_ready if self.moving else ready
         if not wait_until(look, self.timeout, crowded=self.crowded, in_vain=lambda: bool(gone())):
             if ranks := gone():
-                raise left(ranks, self.rank, what)
+                raise peer_exited(ranks, self.rank, what)
             raise missed(late(), self.rank, what, self.timeout)
 
     def move(self) -> None:

@@ -1,7 +1,7 @@
 """shm: a process group for ranks of one host that exchange through shared memory.
 
 It is registered as a backend of torch.distributed, so that everything built on that runs on it. A tensor passes
-through the buffers of an arena in pieces:
+through the buffers of a shared memory in pieces:
 
     piece 1      copy in │ each rank reduces its part of all copies │ copy out
     piece 2              │ copy in                                  │ each rank reduces its part … │ copy out
@@ -21,9 +21,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from manyhands.comm.backends.base import Finish, Group
-from manyhands.comm.backends.point_to_point import Mail
+from manyhands.comm.backends.point_to_point import PointToPoint
 from manyhands.comm.backends.reduction import cut, reduce_rows
-from manyhands.comm.backends.shared_memory import BUFFER, BUFFERS, LINE, Arena
+from manyhands.comm.backends.shared_memory import BUFFER, BUFFERS, LINE, SharedMemory
 from manyhands.plan.tensor_layout import parts
 
 
@@ -40,8 +40,8 @@ class ShmGroup(Group):
 
     def __init__(self, store: Store, rank: int, world: int, timeout: timedelta) -> None:
         super().__init__(rank, world)
-        self.arena = Arena(store, rank, world, timeout.total_seconds())
-        self.mail = Mail(self.arena)
+        self.memory = SharedMemory(store, rank, world, timeout.total_seconds())
+        self.mail = PointToPoint(self.memory)
         self.turn = 0
 
     # Reduced where they lie.
@@ -51,7 +51,7 @@ class ShmGroup(Group):
 
         For a tensor of which there is but one, let all ranks use the first: the others then take no memory.
         """
-        return self.arena.empty(count, dtype)
+        return self.memory.empty(count, dtype)
 
     def all_reduce_shared(self, copies: Sequence[Tensor], op: Any = dist.ReduceOp.SUM) -> Tensor:
         """All-reduce without a copy in or out, for what `shared` made or views of it that all ranks took alike.
@@ -71,16 +71,16 @@ class ShmGroup(Group):
         return copies[self.index][parts(copies[0].numel(), self.world)[self.index]]
 
     def _reduce_shared(self, copies: Sequence[Tensor], into: Sequence[int], op: Any, what: str) -> None:
-        self.arena.barrier(what)
+        self.memory.barrier(what)
         mine = parts(copies[0].numel(), self.world)[self.index]
         rows = [copy[mine] for copy in copies]
         reduce_rows(rows, [rows[rank] for rank in into], op)
-        self.arena.barrier(what)
+        self.memory.barrier(what)
 
     # Collectives.
 
     def meet(self) -> None:
-        self.arena.barrier("barrier")
+        self.memory.barrier("barrier")
 
     def reduce_row(self, row: Tensor, op: Any, root: int | None) -> None:
         """A rank's own part is copied neither in nor out: it goes from the row into the reduction and back."""
@@ -92,13 +92,13 @@ class ShmGroup(Group):
             buffers = [buffer.view(row.dtype) for buffer in self._buffers()]
             for rank in others:
                 buffers[me][part[rank]].copy_(piece[part[rank]])
-            self.arena.barrier(what)  # which says as well that the piece before is reduced
+            self.memory.barrier(what)  # which says as well that the piece before is reduced
             _copy(out)
             rows = [(piece if rank == me else buffers[rank])[part[me]] for rank in range(self.world)]
             reduced = buffers[me][part[me]]
             reduce_rows(rows, [reduced, rows[me]] if wanted else [reduced], op)
             out = [(piece[part[rank]], buffers[rank][part[rank]]) for rank in others] if wanted else []
-        self.arena.barrier(what)
+        self.memory.barrier(what)
         _copy(out)
 
     def broadcast_row(self, row: Tensor, root: int) -> None:
@@ -138,7 +138,7 @@ class ShmGroup(Group):
     def _buffers(self) -> list[Tensor]:
         """Every rank's buffer, the next in turn."""
         self.turn = (self.turn + 1) % BUFFERS
-        return [self.arena.buffer(rank, self.turn) for rank in range(self.world)]
+        return [self.memory.buffer(rank, self.turn) for rank in range(self.world)]
 
     def _offer(self, pieces: Sequence[Tensor], like: Tensor, what: str, slot: int = 0) -> list[Tensor]:
         """Put pieces, all as long as `like`, into this rank's buffer, wait for all; gives one slot of every rank's."""
@@ -147,7 +147,7 @@ class ShmGroup(Group):
         step = -(-size // LINE) * LINE
         for number, piece in enumerate(pieces):
             buffers[self.index][number * step : number * step + size].view(like.dtype).copy_(piece)
-        self.arena.barrier(what)
+        self.memory.barrier(what)
         return [buffer[slot * step : slot * step + size].view(like.dtype) for buffer in buffers]
 
 

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from manyhands.comm.ranks.rank_info import LAUNCHER, PARENT, SHOWN, place
-from manyhands.comm.ranks.status_files import NOTES, ended, left, note
+from manyhands.comm.ranks.status_files import NOTES, ended, note, peer_exited
 from manyhands.errors import ManyhandsError
 
 PR_SET_PDEATHSIG = 1
@@ -48,7 +48,7 @@ def _about(error: Exception) -> str:
     """One line; our own errors need no name."""
     name, lines, here = type(error).__name__, str(error).strip().splitlines(), place()
     if "by peer" in str(error) and here and (gone := ended(here.world)):  # as gloo tells that a rank closed its end
-        return str(left(gone, here.rank, "a collective"))
+        return str(peer_exited(gone, here.rank, "a collective"))
     if not lines:
         return name
     return lines[0] if isinstance(error, ManyhandsError) else f"{name}: {lines[0]}"

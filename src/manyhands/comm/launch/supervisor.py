@@ -19,7 +19,7 @@ LOOK = 0.05  # seconds between two looks at who is alive
 PATIENCE = 5.0  # seconds to end by themselves
 
 
-class Flock:
+class ProcessSupervisor:
     """Starts `python -m module arguments… RANK` for each rank, and tells who has ended and why."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Flock:
         self.stopping = threading.Event()
         self.watcher = threading.Thread(target=self._watch, name="flock", daemon=True)
 
-    def __enter__(self) -> "Flock":
+    def __enter__(self) -> "ProcessSupervisor":
         for rank in range(self.world):
             self.start(rank)
         self.watcher.start()

@@ -18,7 +18,7 @@ class Team:
     group: Any = None  # of torch.distributed; none: all ranks
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
@@ -28,19 +28,19 @@ class Team:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
-    def told(self, value: Any) -> Any:
+    def broadcast_json(self, value: Any) -> Any:
         """The leader's value, on every rank: plain values and tensors (comm.ranks.objects)."""
         if self.world == 1:
             return value
         return objects.broadcast(value, self.group)
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather_json(self, value: Any) -> list[Any]:
         """Every rank's value, in order of rank."""
         if self.world == 1:
             return [value]
         return objects.gather(value, self.group)
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait for each other."""
         if self.world > 1:
             dist.barrier(self.group)

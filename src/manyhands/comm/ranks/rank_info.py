@@ -57,7 +57,7 @@ def is_pinned() -> bool:
         return False
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     """Whether this process speaks for the ranks among which another launcher has started it."""
     here = place()
     return here is None or here.rank == 0

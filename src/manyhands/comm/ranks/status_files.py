@@ -18,7 +18,7 @@ def ended(world: int) -> list[int]:
     return sorted(int(path.stem) for path in Path(folder).glob("*.ended"))
 
 
-def left(gone: Sequence[int], rank: int, what: str) -> RankLeft:
+def peer_exited(gone: Sequence[int], rank: int, what: str) -> RankLeft:
     """The error of a rank that waits for some that will not come any more."""
     return RankLeft(f"{names(gone)} {'has' if len(gone) == 1 else 'have'} ended while rank {rank} waits in {what}")
 

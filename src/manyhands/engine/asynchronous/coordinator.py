@@ -1,11 +1,11 @@
 """Coordinator: hands out the work of a training whose workers do not keep step, and hears what comes of it.
 
-    conductor   the loop: schedule, metrics, validation, checkpoints, as one device has them
+    coordinator   the loop: schedule, metrics, validation, checkpoints, as one device has them
        │ items, losses
     workers     gradients          ── weights and gradients ──  servers, or each other
 
 To the loop it is a step: each call gives the loss of the next batch that is complete. At the end of an epoch, and
-wherever a checkpoint is due, all rest, and the conductor's own model and optimizer become those of the training.
+wherever a checkpoint is due, all rest, and the coordinator's own model and optimizer become those of the training.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhands.comm.connection import Door, Gone, Head, Wire
+from manyhands.comm.connection import Connection, Gone, Head, Listener
 from manyhands.comm.ranks.stopped import is_stopped
 from manyhands.data.sampler import Batch, Share
-from manyhands.engine.asynchronous.work_queue import Agenda, horizon
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.asynchronous.work_queue import WorkQueue, horizon
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 from manyhands.engine.parameters.state_messages import buffers_of, mean_of, set_buffers, state_of, told_state
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.errors import RankError
 from manyhands.plan.tensor_layout import parts
 
 
-class Conductor:
+class Coordinator:
     """The step of the loop, and the door that workers and servers come to."""
 
     def __init__(
         self,
-        exchange: Alone,
+        strategy: SingleProcess,
         workers: int,
         servers: int,
         *,
@@ -50,23 +50,23 @@ class Conductor:
 
         `count`: batches of each epoch; `rate`: of each step.
         """
-        self.exchange, self.workers, self.servers, self.own = exchange, workers, servers, own
+        self.strategy, self.workers, self.servers, self.own = strategy, workers, servers, own
         self.count, self.total, self.every = count, total, every
         self.rate, self.timeout = rate, timeout
-        self.flat = Flat(exchange.model)
-        self.agenda = Agenda(workers, own)
+        self.flat = FlatParameters(strategy.model)
+        self.work_queue = WorkQueue(workers, own)
         self.changed = threading.Condition()
         self.first = self.step = self.epoch = self.batch = 0
         self.late: Counter[int] = Counter()
         self.about: dict[int, Head] = {}  # who they are, and at the end what they took
         self.here: dict[int, int] = {}  # workers that take part, and the port at which others find them
-        self.serving: dict[int, Wire] = {}
+        self.serving: dict[int, Connection] = {}
         self.wanted: set[int] = set()  # workers that are asked for their weights
         self.given: dict[int, tuple[Head, list[Tensor]]] = {}
         self.begun = self.ended = False
         self.failure: str | None = None
         self.closed = threading.Event()
-        self.door = Door(word, self._serve)
+        self.listener = Listener(word, self._serve)
 
     # The loop's side.
 
@@ -85,11 +85,11 @@ class Conductor:
 
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
         with self.changed:
-            if self.agenda.at_rest and not self.agenda.complete:
+            if self.work_queue.at_rest and not self.work_queue.complete:
                 self._open()
-            self._until(lambda: bool(self.agenda.complete))
-            loss = self.agenda.complete.popleft()
-            if self.agenda.at_rest and not self.agenda.complete:
+            self._until(lambda: bool(self.work_queue.complete))
+            loss = self.work_queue.complete.popleft()
+            if self.work_queue.at_rest and not self.work_queue.complete:
                 self._gather()
         return torch.tensor(loss)
 
@@ -97,7 +97,7 @@ class Conductor:
         """Hand out work up to the next rest."""
         batches = self.count(self.epoch)
         count = horizon(self.step, self.batch, batches, self.total, self.every)
-        self.agenda.plan(self.epoch, self.batch, self.batch + count, self.step)
+        self.work_queue.plan(self.epoch, self.batch, self.batch + count, self.step)
         self.step, self.batch = self.step + count, self.batch + count
         if self.batch == batches:
             self.epoch, self.batch = self.epoch + 1, 0
@@ -109,9 +109,9 @@ class Conductor:
             self.ended = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.here, timeout=self.timeout)
-        for rank, wire in self.serving.items():
+        for rank, connection in self.serving.items():
             with contextlib.suppress(Gone):  # it has nothing more to give
-                self.about[rank] |= wire.ask({"kind": "end"})[0]
+                self.about[rank] |= connection.ask({"kind": "end"})[0]
         return [self.about[rank] for rank in sorted(self.about)]
 
     def _until(self, holds: Callable[[], bool]) -> None:
@@ -127,7 +127,7 @@ class Conductor:
         stopped = [rank for rank, about in self.about.items() if is_stopped(about["pid"])]
         servers = [rank for rank in range(self.workers, self.workers + self.servers) if rank not in self.serving]
         absent = [rank for rank in range(self.workers) if rank not in self.here]
-        return sorted(stopped) or servers or sorted(self.agenda.doing) or absent
+        return sorted(stopped) or servers or sorted(self.work_queue.doing) or absent
 
     def _name(self, rank: int) -> str:
         return f"worker {rank}" if rank < self.workers else f"server {rank - self.workers}"
@@ -158,45 +158,45 @@ class Conductor:
 
     # The side of workers and servers: a thread for each.
 
-    def _serve(self, wire: Wire, hello: Head) -> None:
+    def _serve(self, connection: Connection, hello: Head) -> None:
         rank = int(hello["rank"])
         with self.changed:
             self.about[rank] = {key: hello[key] for key in ("rank", "pid", "host", "cores")}
             if rank >= self.workers:
-                wire.link.settimeout(self.timeout)
-                self.serving[rank] = wire
+                connection.link.settimeout(self.timeout)
+                self.serving[rank] = connection
                 self.about[rank]["port"] = hello["port"]
                 self.changed.notify_all()
         if rank >= self.workers:
             self.closed.wait()  # whoever asks it something reads its answers
             return
-        self._conduct(wire, rank, hello["port"])
+        self._conduct(connection, rank, hello["port"])
 
-    def _conduct(self, wire: Wire, rank: int, port: int) -> None:
+    def _conduct(self, connection: Connection, rank: int, port: int) -> None:
         with self.changed:
             self.changed.wait_for(lambda: self.begun or self.ended)
             ports = [self.about[self.workers + number]["port"] for number in range(self.servers)]
             row, head, rows = self._mine()
-            late = bool(self.step or self.agenda.open)
+            late = bool(self.step or self.work_queue.open)
             welcome = {"servers": ports, "peers": dict(self.here), "late": late, **head}
-        buffers = [each.clone() for each in buffers_of(self.exchange.model)]
-        wire.send(welcome, buffers if self.servers else [row, *buffers, *rows])
+        buffers = [each.clone() for each in buffers_of(self.strategy.model)]
+        connection.send(welcome, buffers if self.servers else [row, *buffers, *rows])
         try:
-            self._talk(wire, rank, port)
+            self._talk(connection, rank, port)
         finally:
             with self.changed:
                 self.here.pop(rank, None)
                 self.wanted.discard(rank)
-                self.agenda.lost(rank)
+                self.work_queue.lost(rank)
                 self.changed.notify_all()
 
-    def _talk(self, wire: Wire, rank: int, port: int) -> None:
+    def _talk(self, connection: Connection, rank: int, port: int) -> None:
         while True:
-            head, rows = wire.receive()
+            head, rows = connection.receive()
             with self.changed:
                 self.here[rank] = port
                 if "loss" in head:
-                    self.agenda.done(rank, head["loss"])
+                    self.work_queue.done(rank, head["loss"])
                 if head["kind"] == "given":
                     self.given[rank] = head, rows
                     self.wanted.discard(rank)
@@ -204,9 +204,9 @@ class Conductor:
                 if head["kind"] == "given":
                     continue
                 order = self._next(rank)
-            wire.send(order)
+            connection.send(order)
             if order["kind"] == "end":
-                self.about[rank] |= wire.receive()[0]
+                self.about[rank] |= connection.receive()[0]
                 return
 
     def _next(self, rank: int) -> Head:
@@ -216,22 +216,22 @@ class Conductor:
                 return {"kind": "end"}
             if rank in self.wanted:
                 return {"kind": "give"}
-            if (item := self.agenda.take(rank)) is not None:
+            if (item := self.work_queue.take(rank)) is not None:
                 return {"kind": "item", "rate": self.rate(item.step), "peers": dict(self.here), **asdict(item)}
             self.changed.wait()
 
     # Weights and the optimizer's state.
 
     def _mine(self) -> tuple[Tensor, Head, list[Tensor]]:
-        """The conductor's own, as rows."""
-        row, state = self.flat.row(), self.exchange.state()
+        """The coordinator's own, as rows."""
+        row, state = self.flat.row(), self.strategy.state()
         self.flat.read(row)
         head, rows = told_state(self.flat.cut(state), state["param_groups"])
         return row, head, rows
 
     def _gather(self) -> None:
-        """Make the training's weights, buffers and optimizer state the conductor's own, while all rest."""
-        buffers = buffers_of(self.exchange.model)
+        """Make the training's weights, buffers and optimizer state the coordinator's own, while all rest."""
+        buffers = buffers_of(self.strategy.model)
         if buffers or not self.servers:
             self.given.clear()
             while not self.given:  # one that is asked may die, and another come
@@ -239,9 +239,9 @@ class Conductor:
                 self.changed.notify_all()
                 self._until(lambda: not self.wanted and bool(self.given or self.here))
             own = [rows[: len(buffers)] for _, rows in self.given.values()]
-            set_buffers(self.exchange.model, mean_of(own))
+            set_buffers(self.strategy.model, mean_of(own))
         if self.servers:
-            version = self.step if self.own else self.first + self.agenda.finished  # updates
+            version = self.step if self.own else self.first + self.work_queue.finished  # updates
             told = [self._ask(number, {"kind": "give", "version": version}) for number in range(self.servers)]
             self.late.update({int(key): count for head, _ in told[:1] for key, count in head["late"].items()})
             rows = [torch.cat(each) for each in zip(*(rows for _, rows in told), strict=True)]
@@ -252,11 +252,11 @@ class Conductor:
         self.flat.write(rows[0])
         state, groups = state_of(head, rows[1:])
         if state:
-            self.exchange.load_state(self.flat.joined(state, groups))
+            self.strategy.load_state(self.flat.joined(state, groups))
 
     def close(self) -> None:
         with self.changed:
             self.ended = True
             self.changed.notify_all()
         self.closed.set()
-        self.door.close()
+        self.listener.close()

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from manyhands.comm.connection import Door, Gone, Head, Wire, dial
+from manyhands.comm.connection import Connection, Gone, Head, Listener, connect
 from manyhands.data.sampler import Share
 from manyhands.engine.asynchronous.work_queue import Item
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 from manyhands.engine.parameters.state_messages import told_state
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import partners
 
 
-class Gossip(Alone):
+class Gossip(SingleProcess):
     """One worker's side of it."""
 
     def __init__(
@@ -41,25 +41,25 @@ class Gossip(Alone):
     ) -> None:
         super().__init__(model, optimizer, clip)
         self.rank, self.world, self.topology, self.seed, self.word = rank, world, topology, seed, word
-        self.flat = Flat(model)
+        self.flat = FlatParameters(model)
         self.row, self.owed = self.flat.row(), self.flat.row()  # weights, and what meetings have yet to add to them
         self.flat.read(self.row)
         self.flat.move_in(self.row)
         self.steps = 0
         self.changing = threading.Lock()
         self.ports: dict[int, int] = {}
-        self.known: dict[int, tuple[int, Wire]] = {}  # by rank: the port and the connection to it
-        self.door = Door(word, self._answer)
+        self.known: dict[int, tuple[int, Connection]] = {}  # by rank: the port and the connection to it
+        self.listener = Listener(word, self._answer)
 
-    def _answer(self, wire: Wire, hello: Head) -> None:
+    def _answer(self, connection: Connection, hello: Head) -> None:
         """Another worker's visits."""
         while True:
-            head, rows = wire.receive()
+            head, rows = connection.receive()
             with self.changing:
                 mine = self.row + self.owed
                 if head["kind"] == "meet":
                     self.owed.add_(rows[0] - mine, alpha=0.5)
-            wire.send({}, [mine])
+            connection.send({}, [mine])
 
     def begin(self, item: Item, order: Head) -> None:
         set_lr(self.optimizer, order["rate"])
@@ -91,21 +91,21 @@ class Gossip(Alone):
         """Meet the first, of those whose turn it is, who is there; its weights."""
         for other in partners(self.topology, self.rank, self.steps, self.world, self.seed):
             try:
-                if wire := self._wire(other):
-                    _, (theirs,) = wire.ask({"kind": kind}, [] if mine is None else [mine])
+                if connection := self._wire(other):
+                    _, (theirs,) = connection.ask({"kind": kind}, [] if mine is None else [mine])
                     return theirs
             except Gone:
                 self.known.pop(other)[1].close()
         return None
 
-    def _wire(self, other: int) -> Wire | None:
+    def _wire(self, other: int) -> Connection | None:
         """The connection to a worker; a new one where it has begun again."""
         port = self.ports.get(other)
         if port is None:
             return None
         if other not in self.known or self.known[other][0] != port:
             try:
-                self.known[other] = port, dial(port, self.word, {"rank": self.rank})
+                self.known[other] = port, connect(port, self.word, {"rank": self.rank})
             except Gone:
                 return None
         return self.known[other][1]
@@ -126,9 +126,9 @@ class Gossip(Alone):
             self.load_state(state)
 
     def close(self) -> None:
-        self.door.close()
-        for _, wire in self.known.values():
-            wire.close()
+        self.listener.close()
+        for _, connection in self.known.values():
+            connection.close()
 
     def weight(self, share: Share) -> Share:
         """The mean over its own part: each worker learns by itself."""

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from manyhands.comm.backends.shm import ShmGroup
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.sync_batchnorm import own_norms, with_own_norms
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 from manyhands.engine.strategies.ddp import Make
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import load_state
 from manyhands.plan.consistency import averages, elastic_rate
 
 
-class Local(Alone):
+class LocalSGD(SingleProcess):
     """One rank's side of it."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Local(Alone):
         self.team, self.every, self.after = team, every, after
         self.scale = float(team.world)
         self.norms, self.steps = own_norms(model), 0
-        flat, group = Flat(model, buffers=True), dist.group.WORLD
+        flat, group = FlatParameters(model, buffers=True), dist.group.WORLD
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.group = group if isinstance(group, ShmGroup) else None
         self.copies = self.group.shared(flat.size, flat.dtype) if self.group else []

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.backends.reduction import reduce_rows
-from manyhands.comm.connection import Head, Wire
+from manyhands.comm.connection import Connection, Head
 from manyhands.engine.parameters.state_messages import one_state, state_of, told_state
 from manyhands.errors import RankError
 from manyhands.optim.factory import load_state, set_lr
@@ -42,15 +42,15 @@ class Server:
         self.copy: tuple[int, Tensor] | None = None
         self.ended = False
 
-    def serve(self, wire: Wire, hello: Head) -> None:
+    def serve(self, connection: Connection, hello: Head) -> None:
         """One worker, until it ends."""
         while True:
-            head, rows = wire.receive()
+            head, rows = connection.receive()
             if head["kind"] == "push":
                 self.push(hello["rank"], head["step"], head["version"], rows[0], head["rate"], head["unused"])
             else:
                 version, copy = self.pull(head["step"])
-                wire.send({"version": version}, [copy])
+                connection.send({"version": version}, [copy])
 
     def pull(self, step: int) -> tuple[int, Tensor]:
         """The newest version that a worker may, and can, begin a step with."""
@@ -110,7 +110,7 @@ class Server:
     def _like_the_part(self, span: slice) -> dict[str, Tensor]:
         return {key: each[span].clone() for key, each in self._rows().items()}
 
-    # As the conductor asks, while all workers rest.
+    # As the coordinator asks, while all workers rest.
 
     def begin(self, head: Head, rows: list[Tensor]) -> None:
         """Take the part, the optimizer's state and how many updates there have been."""

@@ -12,21 +12,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import nn
 
-from manyhands.comm.connection import Head, Wire
+from manyhands.comm.connection import Connection, Head
 from manyhands.data.sampler import Share
 from manyhands.engine.asynchronous.work_queue import Item
-from manyhands.engine.parameters.flat_parameters import Flat
-from manyhands.engine.parameters.gradient_buffer import Gradients
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.parameters.flat_parameters import FlatParameters
+from manyhands.engine.parameters.gradient_buffer import GradientBuffer
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.plan.tensor_layout import parts
 
 
-class Pushing(Alone):
+class ParameterServerClient(SingleProcess):
     """One worker's side of it."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None, servers: Sequence[Wire]):
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float | None, servers: Sequence[Connection]
+    ):
         super().__init__(model, optimizer, clip)
-        self.flat, self.servers = Flat(model), servers
+        self.flat, self.servers = FlatParameters(model), servers
         self.row = self.flat.row()
         self.flat.move_in(self.row)
         self.parts = parts(self.flat.size, len(servers))
@@ -37,7 +39,7 @@ class Pushing(Alone):
         self.step, self.rate = 0, 0.0
         self.unused: set[int] = set()  # parameters without a gradient in this step
         self._reset()
-        self.gradients = Gradients(self.flat, self.flat.row(), self._kept)
+        self.gradients = GradientBuffer(self.flat, self.flat.row(), self._kept)
 
     def _reset(self) -> None:
         """The parameters that each part still waits for."""
@@ -115,8 +117,8 @@ class Pushing(Alone):
 
     def close(self) -> None:
         self.sends.shutdown()
-        for wire in self.servers:
-            wire.close()
+        for connection in self.servers:
+            connection.close()
 
     def weight(self, share: Share) -> Share:
         """As the whole batch has it: the gradients of all parts add up to those of the batch."""

@@ -20,14 +20,14 @@ from manyhands.comm.backends.async_all_reduce import Sums, sums
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.buffers import average, own_buffers
 from manyhands.engine.modules.sync_batchnorm import own_norms, with_own_norms
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 from manyhands.engine.strategies.ddp import Make
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import ready
 
 
-class Stale(Alone):
+class StaleSynchronous(SingleProcess):
     """One rank's side of it."""
 
     def __init__(
@@ -41,11 +41,11 @@ class Stale(Alone):
     ) -> None:
         """`most`: steps that a rank may be ahead; `later`: what adds up rows of gradients, one a step."""
         self.team, self.most = team, most
-        self.flat = Flat(model)
+        self.flat = FlatParameters(model)
         self.norms = own_norms(model) if most else []  # ranks that keep step normalize as all together do
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = trainable[0].device
-        _like_the_first(Flat(model, buffers=True), self.device)
+        _like_the_first(FlatParameters(model, buffers=True), self.device)
         self.later = later or sums(row_size(self.flat), self.flat.dtype, self.device, most + 1)
         self.step = self.applied = 0
         self.rates: deque[float] = deque()  # of the steps that are not applied
@@ -126,12 +126,12 @@ class Stale(Alone):
             self.seen = Counter(dict(enumerate(tensors["staleness"].tolist())))
 
 
-def row_size(flat: Flat) -> int:
+def row_size(flat: FlatParameters) -> int:
     """Behind the gradients go the loss, and of how many ranks each parameter has one."""
     return flat.size + 1 + len(flat.parameters)
 
 
-def _like_the_first(flat: Flat, device: torch.device) -> None:
+def _like_the_first(flat: FlatParameters, device: torch.device) -> None:
     """Give the model the first rank's weights."""
     row = torch.zeros(flat.size, dtype=flat.dtype, device=device)
     flat.read(row)

@@ -21,7 +21,7 @@ class Item:
     step: int
 
 
-class Agenda:
+class WorkQueue:
     """What is to be done, who is at it, and what has come of it."""
 
     def __init__(self, workers: int, own: bool) -> None:

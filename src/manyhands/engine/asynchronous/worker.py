@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from manyhands.comm.connection import Head, Wire
+from manyhands.comm.connection import Connection, Head
 from manyhands.data.feeds import DeviceFeed, HostFeed
 from manyhands.data.sampler import Batches, Share, part_of, share_of
 from manyhands.engine.asynchronous.work_queue import Item
@@ -29,30 +29,30 @@ class Worker:
 
     def __init__(
         self,
-        wire: Wire,
+        connection: Connection,
         step: Step,
-        exchange: Apart,
+        strategy: Apart,
         feed: DeviceFeed | HostFeed,
         batches: Batches,
         workers: int,
         seed: int,
     ) -> None:
         """`seed`: of what layers draw for an item, whoever does it, and whether or not the training was resumed."""
-        self.wire, self.step, self.exchange, self.feed = wire, step, exchange, feed
+        self.connection, self.step, self.strategy, self.feed = connection, step, strategy, feed
         self.batches, self.workers, self.seed = batches, workers, seed
         self.epoch, self.rows = -1, batches.order(0)
 
     def run(self, give: Callable[[], tuple[Head, list[Tensor]]], about: Callable[[], Head]) -> None:
-        """`give` tells the worker's own weights or buffers when the conductor asks, `about` what it took at the end."""
+        """`give` tells the worker's own weights or buffers when the coordinator asks; `about`, what it took at the end."""
         done: Head = {}
         while True:
-            order, _ = self.wire.ask({"kind": "next", **done})
+            order, _ = self.connection.ask({"kind": "next", **done})
             if order["kind"] == "end":
-                self.wire.send(about())
+                self.connection.send(about())
                 return
             if order["kind"] == "give":
                 head, rows = give()
-                self.wire.send({"kind": "given", **head}, rows)
+                self.connection.send({"kind": "given", **head}, rows)
                 done = {}
                 continue
             item = Item(*(order[name] for name in ("epoch", "batch", "part", "step")))
@@ -66,8 +66,8 @@ class Worker:
         whole = self.rows[item.batch * size : (item.batch + 1) * size]
         share = share_of(len(whole), item.part, self.workers)
         mine = part_of(whole, item.part, self.workers)
-        self.exchange.begin(item, order)
-        counted = self.exchange.weight(share)
+        self.strategy.begin(item, order)
+        counted = self.strategy.weight(share)
         if not counted.whole:
             return 0.0
         torch.manual_seed(seed_of(self.seed, item.step, item.part))

@@ -28,7 +28,7 @@ from manyhands.engine.loop.checkpoint_folder import (
     position_of,
     sum_of,
 )
-from manyhands.engine.loop.context import Trainee
+from manyhands.engine.loop.context import TrainContext
 from manyhands.engine.loop.optimizer_state import flat, nested
 from manyhands.engine.loop.weight_averaging import Average
 from manyhands.errors import RunError, StorageError
@@ -36,7 +36,7 @@ from manyhands.files import folder_aside, sha256, write_text
 
 
 def save(
-    folder: Path, trainee: Trainee, position: Position, *, keep: int, best: bool, average: Average | None = None
+    folder: Path, context: TrainContext, position: Position, *, keep: int, best: bool, average: Average | None = None
 ) -> None:
     """Write the checkpoint of this step, then remove all but the newest `keep` and the best.
 
@@ -44,10 +44,10 @@ def save(
     """
     path = folder / f"step-{position.step:08d}"
     mean = average.weights() if average else {}
-    weights = trainee.exchange.weights()
-    tensors, rest = flat(trainee.exchange.state())
-    apart = _each_rank(trainee)
-    if not trainee.team.leads:
+    weights = context.strategy.weights()
+    tensors, rest = flat(context.strategy.state())
+    apart = _each_rank(context)
+    if not context.team.is_leader:
         return
     if not folder.parent.is_dir():  # else it would be made again, and hold what nobody can resume from
         raise StorageError(f"{folder.parent} was removed while the run trained: start it again, with another --out")
@@ -82,16 +82,16 @@ def load_model(path: Path, name: str = TENSORS[0]) -> dict[str, Tensor]:
     return tensors
 
 
-def restore(path: Path, trainee: Trainee, average: Average | None = None) -> Position:
+def restore(path: Path, context: TrainContext, average: Average | None = None) -> Position:
     """Put model, optimizer and random states back, and say where the training stood."""
     state = json.loads((path / STATE).read_text())
     if average and (count := state.get("averaged")):
         average.load(load_model(path, AVERAGED), count)
-    trainee.exchange.load_weights(load_model(path))
+    context.strategy.load_weights(load_model(path))
     tensors = load_file(path / TENSORS[1])
-    trainee.exchange.load_state(nested(tensors, state["optimizer"]))
-    _set_rank(tensors, trainee)  # last: a rank may have an optimizer of its own
-    trainee.team.meet()
+    context.strategy.load_state(nested(tensors, state["optimizer"]))
+    _set_rank(tensors, context)  # last: a rank may have an optimizer of its own
+    context.team.barrier()
     return position_of(state)
 
 
@@ -110,24 +110,24 @@ def _owned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
-def _each_rank(trainee: Trainee) -> dict[str, Tensor]:
+def _each_rank(context: TrainContext) -> dict[str, Tensor]:
     """What differs between ranks: random states, for dropout goes its own way on each, and what each has alone."""
-    rank = trainee.team.rank
+    rank = context.team.rank
     mine = {f"random.cpu.{rank}": torch.get_rng_state()}
     if torch.cuda.is_available():
         mine[f"random.cuda.{rank}"] = torch.cuda.get_rng_state()
-    mine |= {f"own.{rank}.{name}": tensor for name, tensor in trainee.exchange.rank_state().items()}
-    return {name: state for states in trainee.team.gathered(mine) for name, state in states.items()}
+    mine |= {f"own.{rank}.{name}": tensor for name, tensor in context.strategy.rank_state().items()}
+    return {name: state for states in context.team.all_gather_json(mine) for name, state in states.items()}
 
 
-def _set_rank(tensors: dict[str, Tensor], trainee: Trainee) -> None:
+def _set_rank(tensors: dict[str, Tensor], context: TrainContext) -> None:
     """A rank that the checkpoint does not know, of a larger team than wrote it, keeps the state of its seed."""
-    rank = trainee.team.rank
+    rank = context.team.rank
     if (state := tensors.get(f"random.cpu.{rank}")) is not None:
         torch.set_rng_state(state)
     if (state := tensors.get(f"random.cuda.{rank}")) is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state)
     mark = f"own.{rank}."
-    trainee.exchange.load_rank_state(
+    context.strategy.load_rank_state(
         {name[len(mark) :]: each for name, each in tensors.items() if name.startswith(mark)}
     )

@@ -12,7 +12,7 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.data.feeds import Feed
 from manyhands.data.sampler import Batch, Share
 from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm
-from manyhands.engine.strategies.base import Exchange, Given
+from manyhands.engine.strategies.base import LocalBatch, Strategy
 
 
 class Step(Protocol):
@@ -26,11 +26,11 @@ class Step(Protocol):
 
 
 @dataclass
-class Trainee:
+class TrainContext:
     """What a step works on."""
 
     model: nn.Module
-    exchange: Exchange
+    strategy: Strategy
     feed: Feed
     loss: Callable[[Tensor, Tensor], Tensor]
     precision: str
@@ -44,7 +44,7 @@ class Trainee:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        return self.exchange.optimizer
+        return self.strategy.optimizer
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         if self.precision == "bf16":
@@ -55,14 +55,14 @@ class Trainee:
         inputs, labels = feed.prepare(batch)
         return inputs.double() if self.precision == "fp64" and inputs.is_floating_point() else inputs, labels
 
-    def answers(self, feed: Feed, batch: Batch) -> tuple[Tensor, Tensor, Given]:
+    def answers(self, feed: Feed, batch: Batch) -> tuple[Tensor, Tensor, LocalBatch]:
         """The model's output and the labels that belong to it."""
-        given = self.exchange.given(batch)
+        given = self.strategy.given(batch)
         inputs, labels = self.prepared(feed, given.inputs)
         if given.labels is not given.inputs:
             labels = self.prepared(feed, given.labels)[1]
         with self.autocast():
-            outputs = (self.exchange.forward if self.model.training else self.exchange.predict)(inputs)
+            outputs = (self.strategy.forward if self.model.training else self.strategy.predict)(inputs)
         return outputs, labels, given
 
     def losses(self, batch: Batch) -> Tensor:

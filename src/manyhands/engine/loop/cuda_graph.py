@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyhands.data.sampler import Batch, Share
-from manyhands.engine.loop.context import Step, Trainee
+from manyhands.engine.loop.context import Step, TrainContext
 from manyhands.engine.loop.step import EagerStep, all_of, compiled_for, compiles_update
 from manyhands.plan.plan import Plan
 
@@ -16,14 +16,14 @@ from manyhands.plan.plan import Plan
 EAGER_BEFORE_CAPTURE = 3
 
 
-def make_step(trainee: Trainee, plan: Plan, batch_sizes: Collection[int]) -> Step:
+def make_step(context: TrainContext, plan: Plan, batch_sizes: Collection[int]) -> Step:
     """The step as the (bound) plan asks for it, for full batches of these sizes."""
-    step = EagerStep(trainee, trainee.losses)
+    step = EagerStep(context, context.losses)
     if plan.compile == "on":
-        step.losses = compiled_for(trainee.losses, {-(-size // trainee.accumulate) for size in batch_sizes})
+        step.losses = compiled_for(context.losses, {-(-size // context.accumulate) for size in batch_sizes})
         if compiles_update(plan):
-            trainee.optimizer.step = torch.compile(trainee.optimizer.step)  # type: ignore[method-assign, assignment]
-    return CapturedStep(step, trainee.device) if plan.capture == "on" else step
+            context.optimizer.step = torch.compile(context.optimizer.step)  # type: ignore[method-assign, assignment]
+    return CapturedStep(step, context.device) if plan.capture == "on" else step
 
 
 @dataclass
@@ -69,7 +69,7 @@ class CapturedStep:
         fixed = tuple(each.clone() for each in batch)
         graph = torch.cuda.CUDAGraph()
         # Gradients must be made inside the graph's own memory, hence none beforehand.
-        self.step.trainee.optimizer.zero_grad(set_to_none=True)
+        self.step.context.optimizer.zero_grad(set_to_none=True)
         # thread_local: the thread of a host feed may pin memory meanwhile.
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             loss = self.step(fixed, share)

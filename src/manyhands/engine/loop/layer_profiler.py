@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.data.sampler import Batch
-from manyhands.engine.loop.context import Trainee
+from manyhands.engine.loop.context import TrainContext
 
 REPEATS = 3
 
@@ -38,12 +38,12 @@ class LayerTime:
         return asdict(self)
 
 
-def time_layers(trainee: Trainee, batch: Batch) -> list[LayerTime]:
+def time_layers(context: TrainContext, batch: Batch) -> list[LayerTime]:
     """Time every leaf module. Changes buffers (batch norm) and gradients, so call it when the training is over."""
-    modules = dict(trainee.model.named_modules())
-    with Notes(trainee.model, trainee.device) as notes:
-        taken = [passes(trainee, batch, notes) for _ in range(REPEATS + 1)][1:]  # the first touches new memory
-    trainee.optimizer.zero_grad(set_to_none=True)
+    modules = dict(context.model.named_modules())
+    with Notes(context.model, context.device) as notes:
+        taken = [timed_passes(context, batch, notes) for _ in range(REPEATS + 1)][1:]  # the first touches new memory
+    context.optimizer.zero_grad(set_to_none=True)
     return [
         LayerTime(
             name,
@@ -55,12 +55,14 @@ def time_layers(trainee: Trainee, batch: Batch) -> list[LayerTime]:
     ]
 
 
-def passes(trainee: Trainee, batch: Batch, notes: "Notes", run: Callable[[Tensor], Tensor] | None = None) -> Passes:
+def timed_passes(
+    context: TrainContext, batch: Batch, notes: "Notes", run: Callable[[Tensor], Tensor] | None = None
+) -> Passes:
     """One forward and one backward pass, and what each layer took of them; `run`: of the model, unless as it is."""
-    inputs, labels = trainee.prepared(trainee.feed, batch)
+    inputs, labels = context.prepared(context.feed, batch)
     notes.begin()
-    with trainee.autocast():
-        loss = trainee.loss((run or trainee.model)(inputs), labels)
+    with context.autocast():
+        loss = context.loss((run or context.model)(inputs), labels)
     loss.backward()  # type: ignore[no-untyped-call]
     return notes.end()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from manyhands.data.feeds import Feed
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
-from manyhands.engine.loop.context import Step, Trainee
+from manyhands.engine.loop.context import Step, TrainContext
 from manyhands.engine.loop.cuda_graph import EAGER_BEFORE_CAPTURE
 from manyhands.engine.loop.evaluate import evaluate
 from manyhands.engine.loop.timers import Clock
@@ -70,7 +70,7 @@ class Recorder(Protocol):
 class Loop:
     """One training."""
 
-    trainee: Trainee
+    context: TrainContext
     step: Step
     settings: Settings
     validation: Feed | None
@@ -82,7 +82,7 @@ class Loop:
     average: Average | None = None
 
     def __post_init__(self) -> None:
-        self.total = total_steps(self.settings.epochs, self.settings.max_steps, self.trainee.feed.count)
+        self.total = total_steps(self.settings.epochs, self.settings.max_steps, self.context.feed.count)
         self.first = self.position.step
         steps = self.total - self.first
         self.steady_from = self.first + max(self.slow_first, min(STEADY_AFTER, steps // 4))
@@ -92,7 +92,7 @@ class Loop:
         self.rate: float | None = None
 
     def run(self) -> Outcome:
-        self.trainee.model.train()
+        self.context.model.train()
         try:
             while self.position.step < self.total and not self._patience_spent():
                 self._epoch()
@@ -112,14 +112,14 @@ class Loop:
     def _epoch(self) -> None:
         """Train to the end of the epoch, or to the last step."""
         position, every = self.position, self.settings.every_steps
-        if begin := getattr(self.trainee.model, "begin_epoch", None):
+        if begin := getattr(self.context.model, "begin_epoch", None):
             begin(position.epoch, self.settings.epochs)
         self.flushed = time.perf_counter_ns()
-        feed, batches = self.trainee.feed, self.trainee.feed.count(position.epoch)
+        feed, batches = self.context.feed, self.context.feed.count(position.epoch)
         for batch in feed.epoch(position.epoch, position.batch):
             rate = self.settings.lr * factor(self.settings.optim, position.step, self.total)
             if rate != self.rate:
-                set_lr(self.trainee.optimizer, rate)
+                set_lr(self.context.optimizer, rate)
                 self.rate = rate
             share = feed.share(position.batch, position.epoch)
             loss = self.step(batch, share)
@@ -134,7 +134,7 @@ class Loop:
             if every and position.step % every == 0 and position.batch < batches:
                 self._flush(settled=True)
                 self._write()
-                self.trainee.exchange.sync_buffers()
+                self.context.strategy.sync_buffers()
                 self._save(best=False)
             if position.step == self.total:
                 break
@@ -149,9 +149,9 @@ class Loop:
 
     def _flush_due(self) -> bool:
         edge = self._at_edge()
-        if self.trainee.team.world > 1:  # by count, since all ranks must do it at the same step
-            return edge or (len(self.pending) >= FLUSH_STEPS and self.trainee.exchange.met)
-        if self.trainee.device.type == "cpu":
+        if self.context.team.world > 1:  # by count, since all ranks must do it at the same step
+            return edge or (len(self.pending) >= FLUSH_STEPS and self.context.strategy.met)
+        if self.context.device.type == "cpu":
             return True
         return edge or time.perf_counter_ns() - self.flushed > FLUSH_SECONDS * 1e9
 
@@ -161,12 +161,12 @@ class Loop:
         `settled`: all of them, with what is still under way between ranks.
         """
         if settled:
-            self.trainee.exchange.settle()
+            self.context.strategy.settle()
         if not self.pending:
             return
-        losses = self.trainee.exchange.losses()
+        losses = self.context.strategy.losses()
         if losses is None:
-            losses = self.trainee.team.sum(torch.stack([loss for *_, loss in self.pending])).tolist()
+            losses = self.context.team.sum(torch.stack([loss for *_, loss in self.pending])).tolist()
         known, self.pending = self.pending[: len(losses)], self.pending[len(losses) :]
         if not known:
             return
@@ -183,7 +183,7 @@ class Loop:
             if not math.isfinite(loss):
                 raise self._diverged(f"the loss is {loss} at", step)
             self.unwritten.append({"step": step, "loss": loss, "lr": rate, "ms": 1000 * seconds / count})
-        noise = self.trainee.exchange.noise
+        noise = self.context.strategy.noise
         if noise is not None and (scale := noise.read()) is not None:
             self.unwritten[-1]["noise_scale"] = scale
         self.position.last_loss = losses[-1]
@@ -197,11 +197,11 @@ class Loop:
     def _validate(self) -> None:
         """Score the validation part, keep the checkpoint, and count epochs without progress."""
         position, better = self.position, False
-        self.trainee.exchange.sync_buffers()
+        self.context.strategy.sync_buffers()
         self._check_weights()
         if self.validation is not None:
             with self.clock.phase("eval", f"validation {position.epoch}"):
-                score = evaluate(self.trainee, self.validation)
+                score = evaluate(self.context, self.validation)
                 mean = self.average.score(self.validation) if self.average else None
             self.record(
                 {
@@ -222,9 +222,9 @@ class Loop:
 
     def _check_weights(self) -> None:
         """The loss of a step is taken before its update: only the weights show what the last update did."""
-        mine = [local(each.detach()) for each in self.trainee.model.parameters()]
+        mine = [local(each.detach()) for each in self.context.model.parameters()]
         bad = (~torch.stack(torch._foreach_norm(mine)).isfinite()).sum()
-        if self.trainee.team.sum(bad).item():
+        if self.context.team.sum(bad).item():
             raise self._diverged("a weight is not finite after", self.position.step)
 
     def _diverged(self, what: str, step: int) -> Diverged:
@@ -246,19 +246,19 @@ class Loop:
         with self.clock.phase("checkpoint"):
             self.record.flush()
             keep, folder = self.settings.keep, self.settings.checkpoints
-            checkpoint.save(folder, self.trainee, self.position, keep=keep, best=best, average=self.average)
+            checkpoint.save(folder, self.context, self.position, keep=keep, best=best, average=self.average)
         self.flushed = time.perf_counter_ns()
 
     def _back_to_best(self) -> int:
         """Take the weights that are the run's result, as they are predicted with and exported; gives their step."""
         if self.settings.checkpoints is None or self.validation is None:
             return self.position.step
-        self.trainee.team.meet()  # the leader may still be writing it
+        self.context.team.barrier()  # the leader may still be writing it
         path = checkpoint_folder.best_of(self.settings.checkpoints)
         kept = self.position.step if path is None else int(path.name.removeprefix("step-"))
         if path is not None and kept != self.position.step:
-            self.trainee.exchange.load_weights(checkpoint.load_model(path))
-        self.trainee.team.meet()
+            self.context.strategy.load_weights(checkpoint.load_model(path))
+        self.context.team.barrier()
         return kept
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from manyhands.data.sampler import Batch, Share
-from manyhands.engine.loop.context import Trainee
+from manyhands.engine.loop.context import TrainContext
 from manyhands.plan.plan import Plan
 
 
@@ -31,37 +31,37 @@ def compiled_for(losses: Callable[[Batch], Tensor], batch_sizes: Collection[int]
 class EagerStep:
     """Forward, backward, update."""
 
-    trainee: Trainee
+    context: TrainContext
     losses: Callable[[Batch], Tensor]
 
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
-        trainee, whole = self.trainee, share or all_of(batch)
-        trainee.optimizer.zero_grad(set_to_none=True)
-        *first, last = parts = portions(batch, whole, trainee.accumulate)
-        if trainee.exchange.noise is not None:
-            trainee.exchange.noise.begin(whole, [samples for _, samples in parts])
+        context, whole = self.context, share or all_of(batch)
+        context.optimizer.zero_grad(set_to_none=True)
+        *first, last = parts = portions(batch, whole, context.accumulate)
+        if context.strategy.noise is not None:
+            context.strategy.noise.begin(whole, [samples for _, samples in parts])
         losses = []
         for part, samples in first:
-            with trainee.exchange.alone():
+            with context.strategy.alone():
                 losses.append(self._backward(part, samples, whole))
         losses.append(self._backward(*last, whole))
         loss = torch.stack(losses).sum() if first else losses[0]
-        trainee.exchange.hear(loss)
-        trainee.exchange.update()
+        context.strategy.hear(loss)
+        context.strategy.update()
         return loss
 
     def _backward(self, batch: Batch, samples: int, share: Share) -> Tensor:
         """Each part weighs by its samples, so that the sum is the mean over the whole batch of all ranks."""
-        weight, scale = samples / share.whole, self.trainee.exchange.scale
-        for norm in self.trainee.norms:
+        weight, scale = samples / share.whole, self.context.strategy.scale
+        for norm in self.context.norms:
             norm.muted = samples == 0
         loss = self.losses(batch)
         if weight != 1:
             loss = loss * weight
-        with self.trainee.later:
+        with self.context.later:
             (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]
-        if self.trainee.exchange.noise is not None:
-            self.trainee.exchange.noise.portion(samples)
+        if self.context.strategy.noise is not None:
+            self.context.strategy.noise.portion(samples)
         return loss.detach()
 
 

@@ -47,5 +47,5 @@ def slow_down(step: Step, fault: Fault, rank: int, seed: int) -> None:
     if fault == Fault():
         return
     assert isinstance(step, EagerStep)
-    parts = step.trainee.accumulate
-    step.losses = Slow(step.losses, lambda number: fault.factor(rank, number // parts, seed), step.trainee.device)
+    parts = step.context.accumulate
+    step.losses = Slow(step.losses, lambda number: fault.factor(rank, number // parts, seed), step.context.device)

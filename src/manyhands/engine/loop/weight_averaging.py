@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from manyhands.data.feeds import Feed
-from manyhands.engine.loop.context import Trainee
+from manyhands.engine.loop.context import TrainContext
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.engine.strategies.base import local
 
@@ -29,16 +29,16 @@ NORM_BATCHES = 100  # over which statistics of batch norms are taken: means over
 Blend = Callable[[Any, Any, int], None]  # means, weights, and how many the means are of
 
 
-def ema(trainee: Trainee, decay: float) -> "Average":
+def ema(context: TrainContext, decay: float) -> "Average":
     """The exponential moving average, from the first step on."""
     blend: Blend = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    return Average(trainee, lambda step: True, blend)
+    return Average(context, lambda step: True, blend)
 
 
-def swa(trainee: Trainee, share: float, total: int) -> "Average":
+def swa(context: TrainContext, share: float, total: int) -> "Average":
     """The mean over the last share of all steps."""
     blend: Blend = get_swa_multi_avg_fn()  # type: ignore[no-untyped-call]
-    return Average(trainee, lambda step: taken(step, total, share, len(trainee.feed)), blend)
+    return Average(context, lambda step: taken(step, total, share, len(context.feed)), blend)
 
 
 def taken(step: int, total: int, share: float, per_epoch: int) -> bool:
@@ -54,10 +54,10 @@ def taken(step: int, total: int, share: float, per_epoch: int) -> bool:
 class Average:
     """The mean of a trainee's weights. All ranks call every method together."""
 
-    def __init__(self, trainee: Trainee, due: Callable[[int], bool], blend: Blend) -> None:
-        self.trainee, self.due, self.blend = trainee, due, blend
+    def __init__(self, context: TrainContext, due: Callable[[int], bool], blend: Blend) -> None:
+        self.context, self.due, self.blend = context, due, blend
         self.count = 0  # weights that the mean is of
-        self.names = [name for name, each in trainee.model.named_parameters() if each.is_floating_point()]
+        self.names = [name for name, each in context.model.named_parameters() if each.is_floating_point()]
         self.means = [each.clone() for each in self._weights()]
         self.statistics: list[Tensor] | None = None  # of batch norms, for this mean; None: not known yet
 
@@ -78,23 +78,23 @@ class Average:
         if self.count == 0:
             return None
         with self._in_place():
-            return evaluate(self.trainee, feed, told)
+            return evaluate(self.context, feed, told)
 
     def weights(self) -> dict[str, Tensor]:
         """The mean as one device would have it, nothing as long as there is none; the leader's answer counts."""
         if self.count == 0:
             return {}
         with self._in_place():
-            return {name: each.detach().clone() for name, each in self.trainee.exchange.weights().items()}
+            return {name: each.detach().clone() for name, each in self.context.strategy.weights().items()}
 
     def load(self, tensors: dict[str, Tensor], count: int) -> None:
         """Go on from a mean that was written. It passes through the model, whose own weights are to be loaded after."""
-        self.trainee.exchange.load_weights(tensors)
-        self.trainee.team.meet()
+        self.context.strategy.load_weights(tensors)
+        self.context.team.barrier()
         _copy(self._weights(), self.means)
         self.statistics = [each.clone() for each in self._buffers()]
         self.count = count
-        self.trainee.team.meet()
+        self.context.team.barrier()
 
     @contextmanager
     def _in_place(self) -> Iterator[None]:
@@ -111,41 +111,41 @@ class Average:
 
     def _put(self, values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
         """Fill the model while no rank is at work with it: all may have the same weights in shared memory."""
-        self.trainee.team.meet()
+        self.context.team.barrier()
         _copy(values, places)
-        self.trainee.team.meet()
+        self.context.team.barrier()
 
     def _take_statistics(self) -> None:
         """Batch norms' own, over training batches, as torch's update_bn takes them; here for layers in parts too."""
-        trainee, exchange = self.trainee, self.trainee.exchange
+        context, strategy = self.context, self.context.strategy
         norms = self._norms()
         if not norms:
             return
-        momenta, drawn = [each.momentum for each in norms], exchange.rank_state()
+        momenta, drawn = [each.momentum for each in norms], strategy.rank_state()
         for each in norms:
             each.momentum = None  # the mean over all batches
             if each.running_mean is not None:  # a rank may have no part of it
                 each.reset_running_stats()
-        trainee.model.train()
-        on_gpu = [trainee.device] if trainee.device.type == "cuda" else []
+        context.model.train()
+        on_gpu = [context.device] if context.device.type == "cuda" else []
         with torch.random.fork_rng(on_gpu):
-            for number, batch in enumerate(islice(trainee.feed.epoch(0), NORM_BATCHES)):
-                for norm in trainee.norms:
-                    norm.muted = trainee.feed.share(number).mine == 0
-                inputs, _ = trainee.prepared(trainee.feed, exchange.given(batch).inputs)
-                with trainee.autocast():
-                    exchange.predict(inputs)
-        exchange.load_rank_state(drawn)
+            for number, batch in enumerate(islice(context.feed.epoch(0), NORM_BATCHES)):
+                for norm in context.norms:
+                    norm.muted = context.feed.share(number).mine == 0
+                inputs, _ = context.prepared(context.feed, strategy.given(batch).inputs)
+                with context.autocast():
+                    strategy.predict(inputs)
+        strategy.load_rank_state(drawn)
         for each, momentum in zip(norms, momenta, strict=True):
             each.momentum = momentum
 
     def _weights(self) -> list[Tensor]:
         """What this rank has of the weights; asked for anew, since FSDP puts them together and takes them apart."""
-        state = self.trainee.model.state_dict()
+        state = self.context.model.state_dict()
         return [local(state[name]) for name in self.names]
 
     def _norms(self) -> list[_BatchNorm]:
-        modules = self.trainee.model.modules()
+        modules = self.context.model.modules()
         return [each for each in modules if isinstance(each, _BatchNorm) and each.track_running_stats]
 
     def _buffers(self) -> list[Tensor]:

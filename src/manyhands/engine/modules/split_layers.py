@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from manyhands.engine.modules.weight_grad_store import Later, Made, beside
+from manyhands.engine.modules.weight_grad_store import Made, WeightGradStore, overlapped_wgrad
 
 
 class _Kind(Protocol):
@@ -90,7 +90,13 @@ class _Apart(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kind: _Kind, later: Later, low: torch.dtype | None
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        kind: _Kind,
+        later: WeightGradStore,
+        low: torch.dtype | None,
     ) -> Tensor:
         used, added = (each if each is None or low is None else each.to(low) for each in (weight, bias))
         assert used is not None
@@ -115,7 +121,7 @@ class _Apart(torch.autograd.Function):
         return kind.to_input(gradient, x, used) if to_input else None, *[None] * 5
 
 
-def defer(module: nn.Module, later: Later) -> bool:
+def defer(module: nn.Module, later: WeightGradStore) -> bool:
     """Leave a layer's weight gradients to `later`; whether it is a layer whose can wait.
 
     Call it before the layer is cut (engine.sharding.sharded_layer): weights are read at each call, so they may become
@@ -186,7 +192,7 @@ def deferring(model: nn.Module, backward: str | None, device: torch.device) -> A
     """What a model's backward passes go into, the model made ready for it."""
     if backward in (None, "whole"):
         return nullcontext()
-    later = Later() if backward == "apart" else beside(device)
+    later = WeightGradStore() if backward == "apart" else overlapped_wgrad(device)
     for module in model.modules():
         defer(module, later)
     return later

@@ -16,7 +16,7 @@ Made = list[tuple[Tensor, Tensor]]  # weights, and what is to be added to their 
 Work = Callable[[], Made]
 
 
-class Later:
+class WeightGradStore:
     """Weight gradients that are still to be computed, the oldest first; a backward pass inside `with` leaves none."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Later:
             return []
         return work()
 
-    def __enter__(self) -> "Later":
+    def __enter__(self) -> "WeightGradStore":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -61,7 +61,7 @@ def accumulate(made: Made) -> None:
                 weight.grad = torch.empty_like(weight).copy_(gradient)
 
 
-class Threaded(Later):
+class Threaded(WeightGradStore):
     """A second thread computes them; both have half of the threads inside one operation."""
 
     def __init__(self, threads: int) -> None:
@@ -81,7 +81,7 @@ class Threaded(Later):
         while self.taken:
             accumulate(self.taken.pop(0).result())
 
-    def __enter__(self) -> Later:
+    def __enter__(self) -> WeightGradStore:
         torch.set_num_threads(self.half)
         return self
 
@@ -99,7 +99,7 @@ class Threaded(Later):
         wait(begun)
 
 
-class Streamed(Later):
+class Streamed(WeightGradStore):
     """A second stream of the GPU computes them."""
 
     def __init__(self, device: torch.device) -> None:
@@ -119,5 +119,5 @@ class Streamed(Later):
         return made
 
 
-def beside(device: torch.device) -> Later:
+def overlapped_wgrad(device: torch.device) -> WeightGradStore:
     return Streamed(device) if device.type == "cuda" else Threaded(torch.get_num_threads())

@@ -11,7 +11,7 @@ from manyhands.errors import ModelError
 ALIGNED = 64  # elements: every parameter begins on a cache line of its own
 
 
-class Flat:
+class FlatParameters:
     """Where each parameter lies in a row."""
 
     def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:

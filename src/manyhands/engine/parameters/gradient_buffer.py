@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from manyhands.engine.parameters.flat_parameters import Flat
+from manyhands.engine.parameters.flat_parameters import FlatParameters
 
 
-class Gradients:
+class GradientBuffer:
     """A row into which each parameter's gradient goes as soon as backward has it."""
 
-    def __init__(self, flat: Flat, row: Tensor, come: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(self, flat: FlatParameters, row: Tensor, come: Callable[[int], None] = lambda number: None) -> None:
         """`come` hears of each parameter whose gradient has come, or a further part of it."""
         self.flat, self.row, self.come = flat, row, come
         self.missing = set(range(len(flat.parameters)))

@@ -74,7 +74,7 @@ class _Came(torch.autograd.Function):
         return None, None, None
 
 
-class Handover:
+class BoundaryStep:
     """The boundaries of one step, and what the layers before them have made."""
 
     def __init__(self, rows: int) -> None:
@@ -82,7 +82,7 @@ class Handover:
         self.made: dict[str, Any] = {}  # by layer
         self.boundaries: dict[str, Boundary] = {}
 
-    def crossed(self, name: str, part: Part, want: Layout) -> Part:
+    def activation_of_turn(self, name: str, part: Part, want: Layout) -> Part:
         if name not in self.boundaries:
             self.boundaries[name] = Boundary(part, want)
         return self.boundaries[name].part(self.turn)

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from threading import Lock
 
 
-class Turn:
+class PausablePass:
     """One pass."""
 
     def __init__(self, threads: Executor, work: Callable[[], None]) -> None:
@@ -33,12 +33,12 @@ class Turn:
         self.ended = True
         self.stops.release()
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Called in the pass: wait for the next turn."""
         self.stops.release()
         self.goes.acquire()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let it run until it stops or ends; a stage without a layer of its own has nothing left to do."""
         if self.ended:
             return

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from manyhands.data.sampler import Batch, Share
-from manyhands.engine.loop.context import Trainee
-from manyhands.engine.pipeline.owt_boundary import Handover
-from manyhands.engine.pipeline.pausable_pass import Turn
+from manyhands.engine.loop.context import TrainContext
+from manyhands.engine.pipeline.owt_boundary import BoundaryStep
+from manyhands.engine.pipeline.pausable_pass import PausablePass
 from manyhands.engine.pipeline.recompute import recomputed
 from manyhands.engine.sharding.hybrid import Hybrid
 from manyhands.plan.pipeline_schedule import Action, orders, stages_per_device
@@ -25,7 +25,7 @@ from manyhands.plan.pipeline_schedule import Action, orders, stages_per_device
 class PipelineStep:
     """Micro-batches forward and backward, then the update."""
 
-    trainee: Trainee
+    context: TrainContext
     hybrid: Hybrid
     microbatches: int = 1
     boundary: str = "gather"  # of layers by sample and by parameter: gather, turns, updates
@@ -33,15 +33,15 @@ class PipelineStep:
 
     def __post_init__(self) -> None:
         if stages_per_device(self.hybrid.pipeline.schedule) > 1:
-            device = self.trainee.device
+            device = self.context.device
             settle = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
             self.threads = ThreadPoolExecutor(2 * self.microbatches, "pass", settle)
 
     def __call__(self, batch: Batch, share: Share | None = None) -> Tensor:
-        trainee, whole = self.trainee, len(batch[0])
-        trainee.optimizer.zero_grad(set_to_none=True)
+        context, whole = self.context, len(batch[0])
+        context.optimizer.zero_grad(set_to_none=True)
         self.hybrid.post.step += 1
-        if self.boundary != "gather" and whole >= 2 * trainee.team.world:
+        if self.boundary != "gather" and whole >= 2 * context.team.world:
             return self._in_turns(batch)
         count = min(self.microbatches, whole)
         parts = list(zip(*(each.tensor_split(count) for each in batch), strict=True))
@@ -60,12 +60,12 @@ class PipelineStep:
             """Of the batch whose mean is the loss: in a turn that learns, it is the turn's own."""
             return hybrid.input_layout.span(rank, whole).size / whole if learns else 1.0
 
-        hybrid.post.handover = handover = Handover(whole)
+        hybrid.post.handover = handover = BoundaryStep(whole)
         losses = []
-        for turn in range(self.trainee.team.world):
+        for turn in range(self.context.team.world):
             handover.turn = turn
             hybrid.post.begin_pass(turn)
-            loss = self.trainee.losses(batch)
+            loss = self.context.losses(batch)
             (loss / share(turn)).backward()  # type: ignore[no-untyped-call]
             if learns:
                 hybrid.update(some=True)
@@ -93,7 +93,7 @@ class _Passes:
     parts: Sequence[tuple[Batch, float]]  # micro-batches, and their share of the batch
     losses: dict[int, Tensor] = field(default_factory=dict)
     told: list[Tensor] = field(default_factory=list)
-    turns: dict[tuple[str, int], Turn] = field(default_factory=dict)
+    turns: dict[tuple[str, int], PausablePass] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)  # weight gradients that each micro-batch has left for later
 
     def go_on(self, action: Action) -> None:
@@ -108,15 +108,15 @@ class _Passes:
             return
         key = action.kind, number
         if key not in self.turns:
-            self.turns[key] = Turn(self.step.threads, lambda: work(number))
-        hybrid.post.stop = self.turns[key].stop
-        self.turns[key].go_on()
+            self.turns[key] = PausablePass(self.step.threads, lambda: work(number))
+        hybrid.post.stop = self.turns[key].suspend
+        self.turns[key].resume()
 
     def _forward(self, number: int) -> None:
-        (part, share), trainee, hybrid = self.parts[number], self.step.trainee, self.step.hybrid
+        (part, share), context, hybrid = self.parts[number], self.step.context, self.step.hybrid
         hybrid.post.begin_pass(number)
         again = hybrid.pipeline.recompute
-        self.losses[number] = share * (recomputed(trainee, hybrid, part, number) if again else trainee.losses(part))
+        self.losses[number] = share * (recomputed(context, hybrid, part, number) if again else context.losses(part))
         self.told.append(self.losses[number].detach())
 
     def _backward(self, number: int) -> None:

@@ -11,17 +11,17 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from manyhands.data.sampler import Batch
-from manyhands.engine.loop.context import Trainee
+from manyhands.engine.loop.context import TrainContext
 from manyhands.engine.sharding.hybrid import Hybrid
 
 
-def recomputed(trainee: Trainee, hybrid: Hybrid, part: Batch, number: int) -> Tensor:
+def recomputed(context: TrainContext, hybrid: Hybrid, part: Batch, number: int) -> Tensor:
     """The loss of a micro-batch."""
     kept: list[Tensor] = []
     contexts = hybrid.post.keeping(kept), _again(hybrid, kept, number)
     # Ranks that share a stage add up results in the second pass too, so none of them may end it early.
     with set_checkpoint_early_stop(False):
-        loss: Tensor = checkpoint(trainee.losses, part, use_reentrant=False, context_fn=lambda: contexts)
+        loss: Tensor = checkpoint(context.losses, part, use_reentrant=False, context_fn=lambda: contexts)
     return loss
 
 

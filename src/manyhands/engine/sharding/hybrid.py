@@ -19,7 +19,7 @@ from manyhands.data.sampler import Batch
 from manyhands.engine.modules.buffers import average
 from manyhands.engine.modules.split_layers import defer
 from manyhands.engine.modules.sync_batchnorm import over_ranks
-from manyhands.engine.modules.weight_grad_store import Later
+from manyhands.engine.modules.weight_grad_store import WeightGradStore
 from manyhands.engine.parameters.sharded_norms import Of, use_norms
 from manyhands.engine.sharding.activation import Part, current, feature_dim, part_of, plain
 from manyhands.engine.sharding.build import check_tied, chosen_splits
@@ -28,9 +28,9 @@ from manyhands.engine.sharding.redistribute import Lay, Post
 from manyhands.engine.sharding.sharded_layer import Cut
 from manyhands.engine.sharding.tensor_parallel_group import Groups
 from manyhands.engine.sharding.weight_shards import check
-from manyhands.engine.strategies.base import Given
+from manyhands.engine.strategies.base import LocalBatch
 from manyhands.engine.strategies.ddp import Make
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.errors import ModelError
 from manyhands.graph.graph import Graph, Layer
 from manyhands.plan.pipeline_schedule import stages_per_device
@@ -41,7 +41,7 @@ from manyhands.plan.stages import Pipeline
 from manyhands.plan.tensor_layout import Layout, Span, made
 
 
-class Hybrid(Alone):
+class Hybrid(SingleProcess):
     """One rank's side."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Hybrid(Alone):
         `idle`: parameters that have no gradient; where they are in no layer of the graph every rank has them whole.
         """
         self.team, self.post = team, Post(team.rank, seed, world=team.world, channels_last=_channels_are_last(model))
-        self.pipeline, self.later = pipeline, Later()
+        self.pipeline, self.later = pipeline, WeightGradStore()
         self._take_place()
         modules = dict(model.named_modules())
         whole = sum(each.numel() for each in model.parameters())
@@ -149,7 +149,7 @@ class Hybrid(Alone):
         if "steps" in tensors:
             self.post.step = int(tensors["steps"])
 
-    def given(self, batch: Batch) -> Given:
+    def given(self, batch: Batch) -> LocalBatch:
         self.whole = len(batch[0])
         inputs, labels = (layout.span(self.team.rank, self.whole) for layout in (self.input_layout, self.loss_layout))
         if self.post.handover is not None:  # of the samples whose turn it is
@@ -158,7 +158,7 @@ class Hybrid(Alone):
             labels = Span(turn.begin + part.begin, turn.begin + part.end)
         asked = tuple(each[labels.begin : labels.end] for each in batch)
         taken = asked if inputs == labels else tuple(each[inputs.begin : inputs.end] for each in batch)
-        return Given(taken, asked, labels.size / self.whole, labels.size if self.voice else 0)
+        return LocalBatch(taken, asked, labels.size / self.whole, labels.size if self.voice else 0)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output for this rank's samples in the loss, from its samples of the input."""
@@ -315,7 +315,7 @@ class Hybrid(Alone):
         """Tensors like a weight of the whole model, put together from the parts that ranks have."""
         mine = {key: each.detach() if isinstance(each, Tensor) else each for key, each in tensors.items()}
         found: dict[str, Any] = {}
-        told = self.team.gathered(mine if cut.owned(name) else {})
+        told = self.team.all_gather_json(mine if cut.owned(name) else {})
         for where, owner in cut.pieces[name].items():
             for key, each in told[owner].items():
                 if not isinstance(each, Tensor) or tuple(each.shape) != where.shape:

@@ -175,7 +175,7 @@ class Cut:
         brought: dict[int, Tensor] = {}  # what is given twice goes once
         handover = self.post.handover
         if handover is not None and not self.before and main.lay.rows == handover.rows:
-            part = handover.crossed(self.name, main, want.layout)
+            part = handover.activation_of_turn(self.name, main, want.layout)
             want, given = part.lay, (plain(part), *given[1:])
 
         def bring(part: Part) -> Tensor:

@@ -21,7 +21,7 @@ from manyhands.data.sampler import Batch
 from manyhands.engine.parameters.gradient_noise import Noise
 
 
-class Given(NamedTuple):
+class LocalBatch(NamedTuple):
     """What a rank takes of the batch that its feed gave it."""
 
     inputs: Batch
@@ -30,7 +30,7 @@ class Given(NamedTuple):
     counts: int  # samples whose loss and answers it tells; another rank may have the same
 
 
-class Exchange(Protocol):
+class Strategy(Protocol):
     """One rank's side. All ranks call every method together."""
 
     optimizer: torch.optim.Optimizer
@@ -40,7 +40,7 @@ class Exchange(Protocol):
     met: bool  # whether all ranks have met in the last step, so that to meet again makes nobody wait
     noise: Noise | None  # looks at gradients before they are added up, where it is wanted
 
-    def given(self, batch: Batch) -> Given:
+    def given(self, batch: Batch) -> LocalBatch:
         """Which samples of a batch go in here, and of which the answers come out."""
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from manyhands.comm.comm_hook import Compression
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.buffers import average, own_buffers, take_first
 from manyhands.engine.parameters.gradient_noise import Noise
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import lay_out
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ from manyhands.engine.strategies.zero import zero
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Replicated(Alone):
+class Replicated(SingleProcess):
     """One rank's side of it."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Replicated(Alone):
         if self.zero is None:
             return super().state()
         self.zero.consolidate_state_dict(to=0)
-        return self.zero.state_dict() if self.team.leads else {"state": {}, "param_groups": []}
+        return self.zero.state_dict() if self.team.is_leader else {"state": {}, "param_groups": []}
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)

@@ -17,11 +17,11 @@ from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.buffers import average, own_buffers
 from manyhands.engine.parameters.sharded_norms import Of, use_norms
 from manyhands.engine.strategies.ddp import Make
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import load_state
 
 
-class Sharded(Alone):
+class Sharded(SingleProcess):
     """One rank's side of it."""
 
     def __init__(self, model: nn.Module, make: Make, clip: float | None, team: Team) -> None:

@@ -37,7 +37,7 @@ class Now:
         return self.share is not None and self.share.mine == 0
 
 
-NOW = Now()
+CURRENT_SHARE = Now()
 
 
 def cut(batch: Sequence[Any], rank: int, world: int) -> tuple[list[Any], Share]:
@@ -47,7 +47,7 @@ def cut(batch: Sequence[Any], rank: int, world: int) -> tuple[list[Any], Share]:
     return list(batch[start : start + mine.mine] or batch[:1]), mine
 
 
-class Shares:
+class ShardedBatchSampler:
     """A batch sampler: this rank's part of each batch of another one.
 
     The leader alone draws, in the way and in the order in which one process would, and tells the others: so they
@@ -62,29 +62,29 @@ class Shares:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        ahead, drawn = self.ahead, iter(self.batches) if self.team.leads else iter(())
-        while told := self.team.told([list(batch) for batch in islice(drawn, TOLD)]):
+        ahead, drawn = self.ahead, iter(self.batches) if self.team.is_leader else iter(())
+        while told := self.team.broadcast_json([list(batch) for batch in islice(drawn, TOLD)]):
             for batch in told:
                 mine, share = cut(batch, self.team.rank, self.team.world)
                 ahead.append(share)
                 yield mine
 
 
-class SharedLoader(DataLoader[Any]):
+class ShardedDataLoader(DataLoader[Any]):
     """A loader like the given one, in everything but the batches, which are this rank's."""
 
     def __init__(self, loader: DataLoader[Any], team: Team) -> None:
         _check(loader)
-        self.shares = Shares(loader.batch_sampler, team)
+        self.shares = ShardedBatchSampler(loader.batch_sampler, team)
         # All of the loader's settings, those of torch's releases to come included. Its batch size stays the global.
         vars(self).update({**vars(loader), "batch_sampler": self.shares, "in_order": True, "_iterator": None})
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         ahead = self.shares.ahead = deque()
         for batch in super().__iter__():
-            NOW.share = ahead.popleft()
+            CURRENT_SHARE.share = ahead.popleft()
             yield batch
-        NOW.share = None
+        CURRENT_SHARE.share = None
 
 
 def _check(loader: DataLoader[Any]) -> None:

@@ -24,15 +24,15 @@ from manyhands.comm.backends.reduction import reduce_rows
 from manyhands.comm.backends.shm import ShmGroup
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.buffers import average, own_buffers
-from manyhands.engine.parameters.flat_parameters import Flat
-from manyhands.engine.parameters.gradient_buffer import Gradients
+from manyhands.engine.parameters.flat_parameters import FlatParameters
+from manyhands.engine.parameters.gradient_buffer import GradientBuffer
 from manyhands.engine.parameters.sharded_norms import Of, use_norms
-from manyhands.engine.strategies.single_process import Alone
+from manyhands.engine.strategies.single_process import SingleProcess
 from manyhands.optim.factory import load_state
 from manyhands.plan.tensor_layout import parts
 
 
-class Shared(Alone):
+class Shared(SingleProcess):
     """One rank's side of it."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Shared(Alone):
         *,
         by_tensor: bool = False,
     ) -> None:
-        self.flat, self.group, self.team = Flat(model), group, team
+        self.flat, self.group, self.team = FlatParameters(model), group, team
         self.parameters = self.flat.parameters
         self.row = group.shared(self.flat.size, self.flat.dtype)[0]
         self.rows = group.shared(self.flat.size, self.flat.dtype)
@@ -73,7 +73,7 @@ class Shared(Alone):
         state = self.state()
         self.optimizer = self._optimizer(by_tensor=True)
         self.load_state(state)
-        if self.team.leads:
+        if self.team.is_leader:
             self.rows[0].copy_(kept)
         self.group.meet()
 
@@ -88,11 +88,11 @@ class Shared(Alone):
 
     def _move_in(self) -> None:
         """Let the parameters be views of the one copy, and their gradients go to this rank's row."""
-        if self.team.leads:
+        if self.team.is_leader:
             self.flat.read(self.row)
         self.group.meet()
         self.flat.move_in(self.row)
-        self.gradients = Gradients(self.flat, self.rows[self.team.rank])
+        self.gradients = GradientBuffer(self.flat, self.rows[self.team.rank])
 
     def update(self) -> None:
         """Add up this rank's part of the gradients, and update this rank's part of the weights."""
@@ -133,7 +133,7 @@ class Shared(Alone):
             if values
         }
         known: dict[str, Any] = {}
-        for each in self.team.gathered(about):
+        for each in self.team.all_gather_json(about):
             known |= each
         if not known:
             return self.flat.joined({}, mine["param_groups"])

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from manyhands.data.sampler import Batch
 from manyhands.engine.parameters.gradient_noise import Noise
-from manyhands.engine.strategies.base import Given
+from manyhands.engine.strategies.base import LocalBatch
 from manyhands.optim.factory import load_state
 
 
-class Alone:
+class SingleProcess:
     """One process, and the base of those where each rank has the whole model."""
 
     scale = voice = 1.0
@@ -23,8 +23,8 @@ class Alone:
         self.model, self.optimizer, self.clip = model, optimizer, clip
         self.size = sum(each.numel() for each in model.parameters())
 
-    def given(self, batch: Batch) -> Given:
-        return Given(batch, batch, 1.0, len(batch[0]))
+    def given(self, batch: Batch) -> LocalBatch:
+        return LocalBatch(batch, batch, 1.0, len(batch[0]))
 
     def forward(self, inputs: Tensor) -> Tensor:
         result: Tensor = self.model(inputs)

@@ -20,14 +20,14 @@ from torch.utils._pytree import tree_map_only
 from manyhands.comm.comm_hook import Compression
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm, over_ranks
-from manyhands.engine.strategies.sharded_loader import NOW
+from manyhands.engine.strategies.sharded_loader import CURRENT_SHARE
 from manyhands.errors import ModelError
 from manyhands.plan.plan import Plan
 
 WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ,]+)")
 
 
-class Spread(DistributedDataParallel):
+class WeightedDDP(DistributedDataParallel):
     """One rank's copy, with the first rank's weights to begin with; `.module` is the plain model."""
 
     def __init__(self, model: nn.Module, plan: Plan, team: Team) -> None:
@@ -48,7 +48,7 @@ class Spread(DistributedDataParallel):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         for norm in self.norms:
-            norm.muted = NOW.is_stand_in
+            norm.muted = CURRENT_SHARE.is_stand_in
         try:
             # Only where the plan says so: the script may have an autocast of its own around.
             with torch.autocast(self.device.type, torch.bfloat16) if self.narrow else contextlib.nullcontext():
@@ -57,7 +57,7 @@ class Spread(DistributedDataParallel):
             if found := WITHOUT_GRADIENT.search(str(error)):
                 raise self._unused(found[1]) from error
             raise
-        weight = NOW.weight(self.team.world) * self.team.world
+        weight = CURRENT_SHARE.weight(self.team.world) * self.team.world
         if self.compression is None or weight == 1 or not (self.training and torch.is_grad_enabled()):
             return result
         return tree_map_only(Tensor, lambda tensor: _weighed(tensor, weight), result)

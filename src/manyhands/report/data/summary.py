@@ -102,7 +102,7 @@ def winner(table: Sequence[Row]) -> Row | None:
     return max((row for row in table if row.speed), key=lambda row: row.speed.mean if row.speed else 0.0, default=None)
 
 
-def finding(table: Sequence[Row]) -> str:
+def conclusion(table: Sequence[Row]) -> str:
     """What was found, also when it is no gain: one plain sentence, or one for each task."""
     by_task = tasks(table)
     if len(by_task) > 1:

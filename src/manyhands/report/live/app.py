@@ -10,7 +10,7 @@ from starlette.routing import Route
 from manyhands.report.live.detail import Details
 from manyhands.report.live.entry import Entry
 from manyhands.report.live.events import Events
-from manyhands.report.live.gate import Gate, answer
+from manyhands.report.live.gate import AccessControl, answer
 from manyhands.report.live.index import Index
 from manyhands.report.live.parts import parts
 from manyhands.report.live.studies import Studies
@@ -38,7 +38,7 @@ class Live:
         }
         return Starlette(
             routes=[Route(address, endpoint) for address, endpoint in addresses.items()],
-            middleware=[Middleware(Gate, host=host, port=port, token=token)],
+            middleware=[Middleware(AccessControl, host=host, port=port, token=token)],
             exception_handlers={HTTPException: _failed},
         )
 

@@ -42,7 +42,7 @@ def answer(value: Any, status: int = 200, **headers: str) -> Response:
     return Response(content, status, {"Cache-Control": "no-store", **headers}, "application/json")
 
 
-class Gate:
+class AccessControl:
     """Stands before an application: GET and HEAD alone, and only for those who may.
 
     With a token (bound where others can reach it) every request must carry it, in the address or as the cookie that

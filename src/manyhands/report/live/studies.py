@@ -28,7 +28,7 @@ class Studies:
     """Reads studies; what has not changed since the last time is not read again."""
 
     def __init__(self) -> None:
-        self.read = Cache(told, most=MOST)
+        self.read = Cache(study_details, most=MOST)
 
     def of(self, found: Iterable[FoundStudy]) -> list[dict[str, Any]]:
         """Each with the name of its folder; one that cannot be read with the reason."""
@@ -41,7 +41,7 @@ class Studies:
         return answers
 
 
-def told(path: str) -> dict[str, Any]:
+def study_details(path: str) -> dict[str, Any]:
     """One study, for the page."""
     try:
         found = record.of(Path(path).parent, read(path, record.MOST_BYTES))

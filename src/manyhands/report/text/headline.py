@@ -18,7 +18,7 @@ def headlines(report: Report) -> list[str]:
     """The finding of the study, or of each task; with several, each begins with what it is about."""
     told = [(each.title, each.finding) for each in report.studies if each.finding]
     if not told:
-        told = [(task, summary.finding(rows)) for task, rows in summary.tasks(report.rows).items()]
+        told = [(task, summary.conclusion(rows)) for task, rows in summary.tasks(report.rows).items()]
     return [told[0][1]] if len(told) == 1 else [f"{about}: {finding}" for about, finding in told]
 
 

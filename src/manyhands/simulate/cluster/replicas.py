@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from manyhands.optim import factory
 from manyhands.plan.consistency import elastic_rate
 from manyhands.simulate.cluster.trainer import Learner
-from manyhands.simulate.worker_processes import Act, Average, Crew, Meet, Step
+from manyhands.simulate.worker_processes import Act, Average, Meet, Step, Workers
 
 
 class Own:
@@ -28,7 +28,7 @@ class Own:
             learner.config.optim,
             learner.job.lr,
             best=True,
-            device=learner.job.trainee.device.type,
+            device=learner.job.context.device.type,
         )
         self.owed: list[Tensor] | None = None  # by how much those who met it draw it, at its next step
 
@@ -71,7 +71,7 @@ class Apart(Learner):
         self._show(self.mean())
 
 
-class Local(Apart):
+class LocalSGD(Apart):
     """Averaged every so many steps; after each in the first ones."""
 
     def __init__(self, *told: Any, every: int, after: int, elastic: bool) -> None:
@@ -80,7 +80,7 @@ class Local(Apart):
         first = self.own[0].tensors
         self.centre = [each.clone() for each in first] if elastic else None
 
-    def acts(self, crew: Crew) -> Iterator[Act]:
+    def acts(self, crew: Workers) -> Iterator[Act]:
         return crew.local(self.every, self.after, self.first)
 
     def obey(self, act: Act) -> None:
@@ -122,7 +122,7 @@ class Gossip(Apart):
         self.topology = topology
         self.spare: list[list[Tensor]] = []  # memory that is used again: new pages would take longer than the sums
 
-    def acts(self, crew: Crew) -> Iterator[Act]:
+    def acts(self, crew: Workers) -> Iterator[Act]:
         return crew.gossip(self.topology, self.config.train.seed)
 
     def obey(self, act: Act) -> None:

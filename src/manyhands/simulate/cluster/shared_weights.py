@@ -9,19 +9,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import late_factor
-from manyhands.simulate.cluster.trainer import Gradients, Learner
-from manyhands.simulate.worker_processes import Act, Crew, Gradient, Push, Update
+from manyhands.simulate.cluster.trainer import GradientList, Learner
+from manyhands.simulate.worker_processes import Act, Gradient, Push, Update, Workers
 
 
 @dataclass
 class Sum:
     """The gradients of a batch's parts, added up in the order of the parts in whatever order they come."""
 
-    total: Gradients = field(default_factory=list)
+    total: GradientList = field(default_factory=list)
     added: int = 0
-    waiting: dict[int, Gradients] = field(default_factory=dict)
+    waiting: dict[int, GradientList] = field(default_factory=dict)
 
-    def add(self, part: int, gradients: Gradients) -> None:
+    def add(self, part: int, gradients: GradientList) -> None:
         self.waiting[part] = gradients
         while self.added in self.waiting:
             found = self.waiting.pop(self.added)
@@ -45,7 +45,7 @@ class Together(Learner):
         self.sums: dict[int, Sum] = {}
         self.whole = in_step and any(isinstance(each, _BatchNorm) for each in self.model.modules())
 
-    def acts(self, crew: Crew) -> Iterator[Act]:
+    def acts(self, crew: Workers) -> Iterator[Act]:
         return crew.together(self.ahead)
 
     def obey(self, act: Act) -> None:
@@ -66,9 +66,11 @@ class Free(Learner):
     def __init__(self, *told: Any, adapt: bool) -> None:
         super().__init__(*told)
         self.adapt = adapt
-        self.held: dict[int, tuple[int, Gradients]] = {}  # of each worker, until it has brought them: batch, gradients
+        self.held: dict[
+            int, tuple[int, GradientList]
+        ] = {}  # of each worker, until it has brought them: batch, gradients
 
-    def acts(self, crew: Crew) -> Iterator[Act]:
+    def acts(self, crew: Workers) -> Iterator[Act]:
         return crew.free()
 
     def obey(self, act: Act) -> None:
@@ -85,14 +87,14 @@ class Free(Learner):
             update(self, found, self.rate(self.first + batch))
 
 
-def update(learner: Learner, gradients: Gradients, rate: float) -> None:
+def update(learner: Learner, gradients: GradientList, rate: float) -> None:
     """One step of the one optimizer."""
     _give(learner.parameters, gradients)
-    set_lr(learner.job.trainee.optimizer, rate)
-    learner.job.trainee.exchange.update()
-    learner.job.trainee.optimizer.zero_grad(set_to_none=True)
+    set_lr(learner.job.context.optimizer, rate)
+    learner.job.context.strategy.update()
+    learner.job.context.optimizer.zero_grad(set_to_none=True)
 
 
-def _give(parameters: Sequence[nn.Parameter], gradients: Gradients) -> None:
+def _give(parameters: Sequence[nn.Parameter], gradients: GradientList) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient

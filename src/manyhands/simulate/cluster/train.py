@@ -17,12 +17,12 @@ from manyhands.plan.axis import Axis
 from manyhands.plan.consistency import EVERY, STALENESS
 from manyhands.plan.plan import Plan
 from manyhands.progress import bar
-from manyhands.simulate.cluster.replicas import Gossip, Local
+from manyhands.simulate.cluster.replicas import Gossip, LocalSGD
 from manyhands.simulate.cluster.shared_weights import Free, Together
 from manyhands.simulate.cluster.trainer import Learner
 from manyhands.simulate.cluster.worker_timing import Wanted, own_options
-from manyhands.simulate.worker_processes import Crew
-from manyhands.simulate.worker_timing import Pace
+from manyhands.simulate.worker_processes import Workers
+from manyhands.simulate.worker_timing import WorkerTiming
 from manyhands.train.job import assemble, check_sizes
 
 KNOWN = ("serial", "data", "server", "local", "gossip")
@@ -35,7 +35,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 WITHOUT = ("patience", "ema", "swa", "batch_auto")  # keys of train that it has no use for
 GIGA = 1e9
-PaceOf = Callable[[Wanted, str], tuple[Plan, Pace]]
+PaceOf = Callable[[Wanted, str], tuple[Plan, WorkerTiming]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Outcome:
     plan: Plan
     machine: str
     batch: int
-    pace: Pace
+    pace: WorkerTiming
     steps: int
     samples: int
     nanoseconds: int
@@ -161,7 +161,7 @@ def learner_of(config: Config, plan: Plan, dataset: Dataset) -> Learner:
     match plan.axes[0].name, plan.consistency:
         case "local", _:
             elastic = plan.average == "elastic"
-            return Local(*told, every=plan.every or 1, after=plan.after or 0, elastic=elastic)
+            return LocalSGD(*told, every=plan.every or 1, after=plan.after or 0, elastic=elastic)
         case "gossip", _:
             return Gossip(*told, topology=plan.topology or "ring")
         case _, "async":
@@ -171,7 +171,7 @@ def learner_of(config: Config, plan: Plan, dataset: Dataset) -> Learner:
             return Together(*told, staleness=plan.staleness or 0, in_step=in_step)
 
 
-def follow(learner: Learner, plan: Plan, pace: Pace, machine: str, target: float) -> Outcome:
+def follow(learner: Learner, plan: Plan, pace: WorkerTiming, machine: str, target: float) -> Outcome:
     """Let a crew of that pace work, and do the same with real weights."""
     config, steps, epochs = learner.config, [0] * pace.workers, list[Epoch]()
     first = now = busy = samples = 0
@@ -179,7 +179,7 @@ def follow(learner: Learner, plan: Plan, pace: Pace, machine: str, target: float
     with bar(title, learner.length) as shown:
         while first < learner.total:
             parts = learner.begin(len(epochs), first)
-            crew, seen = Crew(pace, parts, steps, now), 0
+            crew, seen = Workers(pace, parts, steps, now), 0
             for act in learner.acts(crew):
                 learner.obey(act)
                 if learner.samples > seen:

@@ -18,10 +18,10 @@ from manyhands.data.sampler import Batches, part_of
 from manyhands.engine.loop.evaluate import Score, evaluate
 from manyhands.errors import Diverged
 from manyhands.optim.lr_schedule import factor
-from manyhands.simulate.worker_processes import Act, Crew
+from manyhands.simulate.worker_processes import Act, Workers
 from manyhands.train.job import Job
 
-Gradients = list[Tensor | None]  # of the parameters that learn; none of one that was not used
+GradientList = list[Tensor | None]  # of the parameters that learn; none of one that was not used
 Rows = NDArray[np.int64]
 
 
@@ -31,7 +31,7 @@ class Learner(ABC):
     def __init__(self, config: Config, job: Job, batches: Batches, workers: int, total: int) -> None:
         """`total`: steps of the whole training, along which the rate goes."""
         self.config, self.job, self.batches, self.workers, self.total = config, job, batches, workers, total
-        self.model = job.trainee.model
+        self.model = job.context.model
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.staleness: Counter[int] = Counter()
         self.first = 0  # step of the epoch's first batch
@@ -45,7 +45,7 @@ class Learner(ABC):
         return min(self.batches.length * self.config.train.epochs, self.total * max(self.batches.sizes))
 
     @abstractmethod
-    def acts(self, crew: Crew) -> Iterator[Act]:
+    def acts(self, crew: Workers) -> Iterator[Act]:
         """What the workers do in an epoch."""
 
     @abstractmethod
@@ -70,19 +70,19 @@ class Learner(ABC):
     def rate(self, step: int) -> float:
         return self.job.lr * factor(self.config.optim, step, self.total)
 
-    def gradients(self, rows: Rows, whole: float) -> Gradients:
+    def gradients(self, rows: Rows, whole: float) -> GradientList:
         """Of the mean loss over some samples, weighed as their share of so many; of none, as in the engine, zeros."""
-        trainee = self.job.trainee
+        context = self.job.context
         if not len(rows):
             return [torch.zeros_like(each) for each in self.parameters]
-        loss = trainee.losses((torch.from_numpy(rows).to(trainee.device),))
+        loss = context.losses((torch.from_numpy(rows).to(context.device),))
         (loss if len(rows) == whole else loss * (len(rows) / whole)).backward()  # type: ignore[no-untyped-call]
         value = loss.item()
         if not math.isfinite(value):
             raise Diverged(f"the loss is {value}: lower the learning rate (optim.lr) or set train.clip=1")
         self.losses.append(value * len(rows))
         self.samples += len(rows)
-        found: Gradients = [each.grad for each in self.parameters]
+        found: GradientList = [each.grad for each in self.parameters]
         for each in self.parameters:
             each.grad = None
         return found
@@ -97,4 +97,4 @@ class Learner(ABC):
         if feed is None:
             return None
         self.gather()
-        return evaluate(self.job.trainee, feed)
+        return evaluate(self.job.context, feed)

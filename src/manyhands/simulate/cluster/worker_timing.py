@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from manyhands.config import Config
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.machine import cluster_toml
 from manyhands.plan.axis import Axis
@@ -14,7 +14,7 @@ from manyhands.plan.plan import Plan
 from manyhands.simulate.cost.roofline import Analytic
 from manyhands.simulate.model_graph import graph_of
 from manyhands.simulate.simulator import Simulator
-from manyhands.simulate.worker_timing import Pace, all_reduce, between
+from manyhands.simulate.worker_timing import WorkerTiming, all_reduce, between
 
 FLOAT = 4  # bytes
 
@@ -40,12 +40,12 @@ class Wanted:
         """Whether all workers add up their gradients in each step, and there is no server."""
         return self.plan.axes[0].name == "data" and self.plan.consistency != "stale"
 
-    def of(self, compute: Mapping[int, int], **times: Any) -> Pace:
+    def of(self, compute: Mapping[int, int], **times: Any) -> WorkerTiming:
         fault, seed = self.config.fault.read(), self.config.train.seed
-        return Pace(self.workers, {0: 0, **compute}, servers=self.servers, fault=fault, seed=seed, **times)
+        return WorkerTiming(self.workers, {0: 0, **compute}, servers=self.servers, fault=fault, seed=seed, **times)
 
 
-def described_pace(wanted: Wanted, machine: str) -> tuple[Plan, Pace]:
+def described_pace(wanted: Wanted, machine: str) -> tuple[Plan, WorkerTiming]:
     """The plan with what it leaves open bound, and its pace on a machine that is described."""
     bound = wanted.plan.with_defaults(precision="fp32")
     return bound, _described(replace(wanted, plan=bound), machine, graph_of(wanted.config))
@@ -56,9 +56,9 @@ def own_options(plan: Plan) -> dict[str, Any]:
     return {name: value for name, value in plan.said().items() if name not in USES}
 
 
-def _described(wanted: Wanted, machine: str, graph: Graph) -> Pace:
+def _described(wanted: Wanted, machine: str, graph: Graph) -> WorkerTiming:
     cluster, plan, workers = cluster_toml.find(machine), wanted.plan, wanted.workers
-    joined = fuse(graph)
+    joined = coarsen(graph)
     costs = Analytic(cluster.accelerator, joined.batch, plan.precision or "fp32", wanted.config.optim.name)
     compute = {size: sum(sum(costs.layer(each, size, 1, 1)) for each in joined.layers) for size in wanted.sizes}
     update, size = costs.update(joined.parameters), FLOAT * joined.parameters

@@ -77,7 +77,7 @@ class Problem(NamedTuple):
     capacity: int
 
 
-class Board(NamedTuple):
+class SimulationState(NamedTuple):
     """A plan and its timeline. Times lie in one of two buffers, so that a change can be taken back."""
 
     sample: Ints  # degrees of a layer's split [l]

@@ -10,7 +10,7 @@ from manyhands.machine.cluster import Cluster
 from manyhands.plan.sharding_rules import ways
 from manyhands.plan.stages import Pipeline
 from manyhands.simulate.cost.cost_model import Costs
-from manyhands.simulate.step.arrays import BACKWARD, FORWARD, Board, Ints, Problem
+from manyhands.simulate.step.arrays import BACKWARD, FORWARD, Ints, Problem, SimulationState
 from manyhands.simulate.step.cost_tables import Tables
 
 Beat = tuple[int, int, int]  # direction, micro-batch, layer
@@ -137,7 +137,7 @@ def _live(taken: Sequence[int]) -> Iterator[list[int]]:
         yield live
 
 
-def board(problem: Problem) -> Board:
+def board(problem: Problem) -> SimulationState:
     """An empty board: every layer is still to be placed."""
     layers, edges, beats = len(problem.weights), len(problem.source), len(problem.layer)
     devices, micro = problem.devices, problem.beat.shape[1]
@@ -149,7 +149,7 @@ def board(problem: Problem) -> Board:
     def ones() -> Ints:
         return np.ones(layers, dtype=np.int64)
 
-    return Board(
+    return SimulationState(
         sample=ones(),
         parameter=ones(),
         reduction=ones(),

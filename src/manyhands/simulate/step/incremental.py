@@ -22,7 +22,7 @@ from manyhands.simulate.step.resharding import build_edge
 
 
 @inlined
-def change(problem, board, changed, limit):
+def incremental_update(problem, board, changed, limit):
     """Repair the timeline of a board on which the layers marked as changed were placed anew; the end of the step.
 
     Gives up as soon as that is sure to be after `limit`, and then gives any time after it. `undo` brings back what was

@@ -11,13 +11,13 @@ A plan that does not fit in memory is left for any that lacks less, and taken fr
 import numpy as np
 
 from manyhands.simulate.step.arrays import LAYER, NEVER, PLAN, WAY, copy, cut, place
-from manyhands.simulate.step.incremental import change, mark, undo
+from manyhands.simulate.step.incremental import incremental_update, mark, undo
 from manyhands.simulate.step.jit import compiled, entry
 from manyhands.simulate.step.lower_bound import least
 
 
 @entry
-def attempt(problem, board, changed, degrees, devices, tries):
+def metropolis(problem, board, changed, degrees, devices, tries):
     """Place the changed layers and simulate, then try.
 
     Gives the end of the step; that of the best plan that was seen, which is left in tries.plans[0]; and the bytes that
@@ -36,7 +36,7 @@ def attempt(problem, board, changed, degrees, devices, tries):
         lacking, new = _lacking(board.used, problem.capacity), limit + 1
         if lacking <= lacks:
             until = np.int64(NEVER) if tries.patient or lacking < lacks else limit
-            new = change(problem, board, board.everything if tries.full else changed, until)
+            new = incremental_update(problem, board, board.everything if tries.full else changed, until)
         if lacking < lacks or new <= limit:
             now, lacks = new, lacking
             if number >= 0:

@@ -18,9 +18,9 @@ from manyhands.simulate.step.arrays import (
     REDUCTION,
     SHARED,
     WEIGHTS,
-    Board,
     Ints,
     Problem,
+    SimulationState,
 )
 from manyhands.simulate.step.build import make
 from manyhands.simulate.step.simulation import Simulation
@@ -30,7 +30,7 @@ from manyhands.timeline import Event, Timeline
 Taken = dict[int, int]  # nanoseconds by device
 
 
-def within(problem: Problem, board: Board, layer: int, direction: int) -> Taken:
+def within(problem: Problem, board: SimulationState, layer: int, direction: int) -> Taken:
     """What comes between a layer's computation and its results: statistics of batch norms, sums of a reduction."""
     taken: Taken = {}
     if problem.shared[layer] and board.sample[layer] > 1 and direction != WEIGHTS:
@@ -40,7 +40,7 @@ def within(problem: Problem, board: Board, layer: int, direction: int) -> Taken:
     return taken
 
 
-def gradients(problem: Problem, board: Board, layer: int) -> Taken:
+def gradients(problem: Problem, board: SimulationState, layer: int) -> Taken:
     """Adding up the gradients of a layer's weights."""
     taken: Taken = {}
     if board.sample[layer] > 1 and problem.weights[layer] and problem.synced[layer] >= 0:
@@ -48,7 +48,7 @@ def gradients(problem: Problem, board: Board, layer: int) -> Taken:
     return taken
 
 
-def _add(taken: Taken, board: Board, layer: int, kind: int) -> None:
+def _add(taken: Taken, board: SimulationState, layer: int, kind: int) -> None:
     """Parts that differ in their samples alone add up, or in what they reduce alone; see transfer.build_layer."""
     parts = int(board.parts[layer])
     members = int(board.reduction[layer] if kind == REDUCTION else board.sample[layer])

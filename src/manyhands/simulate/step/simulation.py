@@ -8,10 +8,10 @@ import numpy as np
 from manyhands.errors import PlanError
 from manyhands.plan.sharding import Split
 from manyhands.progress import say
-from manyhands.simulate.step.arrays import FORWARD, WEIGHTS, Board, Bools, Ints, Problem, Tries
+from manyhands.simulate.step.arrays import FORWARD, WEIGHTS, Bools, Ints, Problem, SimulationState, Tries
 from manyhands.simulate.step.build import board as empty_board
 from manyhands.simulate.step.jit import interpreted, is_compiled
-from manyhands.simulate.step.metropolis import attempt
+from manyhands.simulate.step.metropolis import metropolis
 
 Times = tuple[int, ...]
 
@@ -26,26 +26,28 @@ def _rows(*shape: int) -> Ints:
 NO_TRIES = Tries(_rows(0, 5), np.zeros(0), _rows(0, 4), _rows(0, 3), _rows(0, 5), _rows(0, 0, 5), 0, 0, False, False)
 
 
-class Player:
+class Executor:
     """Plays simulations: by Python as long as they are few and nothing was compiled before."""
 
     def __init__(self) -> None:
         self.work = 0
         self.compiles = False
-        self.slowly = interpreted(attempt)
+        self.slowly = interpreted(metropolis)
 
-    def __call__(self, problem: Problem, board: Board, *arguments: Any, many: bool = False) -> tuple[int, int, int]:
+    def __call__(
+        self, problem: Problem, board: SimulationState, *arguments: Any, many: bool = False
+    ) -> tuple[int, int, int]:
         """The end of the step, that of the best that was tried, and the bytes that it lacks."""
         self.work += problem.devices * len(problem.layer)
-        if not self.compiles and (many or self.work > WORK or is_compiled(attempt)):
+        if not self.compiles and (many or self.work > WORK or is_compiled(metropolis)):
             self.compiles = True
-            if not is_compiled(attempt):
+            if not is_compiled(metropolis):
                 say("compiling the simulator, once: this takes up to a minute")
-        step_ns, best_ns, lacks = (attempt if self.compiles else self.slowly)(problem, board, *arguments)
+        step_ns, best_ns, lacks = (metropolis if self.compiles else self.slowly)(problem, board, *arguments)
         return int(step_ns), int(best_ns), int(lacks)
 
 
-play = Player()
+execute = Executor()
 
 
 class Simulation:
@@ -84,14 +86,14 @@ class Simulation:
         return self._run(changed)
 
     def _run(self, changed: Bools) -> int:
-        self.step_ns, _, _ = play(self.problem, self.board, changed, self._degrees, self._devices, NO_TRIES)
+        self.step_ns, _, _ = execute(self.problem, self.board, changed, self._degrees, self._devices, NO_TRIES)
         return self.step_ns
 
     def attempt(self, tries: Tries) -> tuple[int, int]:
         """Try changes; the step of the best plan, which is left in tries.plans[0], and the bytes that it lacks."""
         changed = np.zeros(len(self._degrees), dtype=np.bool_)
         arguments = (self.problem, self.board, changed, self._degrees, self._devices, tries)
-        self.step_ns, best_ns, lacks = play(*arguments, many=True)
+        self.step_ns, best_ns, lacks = execute(*arguments, many=True)
         return best_ns, lacks
 
     def times(self) -> dict[str, list[Times]]:
@@ -99,7 +101,7 @@ class Simulation:
         return times(self.problem, self.board)
 
 
-def times(problem: Problem, board: Board) -> dict[str, list[Times]]:
+def times(problem: Problem, board: SimulationState) -> dict[str, list[Times]]:
     """Computation: beat, device, end. Transfers: beat, edge, component, end. Updates: device, begin, end."""
     computed: list[Times] = []
     moved: list[Times] = []

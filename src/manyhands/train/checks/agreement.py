@@ -14,7 +14,7 @@ def alike(team: Team, facts: Mapping[str, Any]) -> None:
     """All ranks call it, and all refuse alike: which differs from rank 0, in what."""
     if team.world == 1:
         return
-    told = team.gathered({"host": platform.node(), **facts})
+    told = team.all_gather_json({"host": platform.node(), **facts})
     first = told[0]
     for rank, other in enumerate(told):
         for name in facts:

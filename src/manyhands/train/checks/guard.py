@@ -70,14 +70,14 @@ class Seen:
 
 def guard(config: Config, plan: Plan, dataset: Dataset, team: Team) -> None:
     """Refuse a plan under which this model would train as another one."""
-    if not plan.cuts_layers or team.world == 1 or plan.boundary == "updates":  # which learns by other batches
+    if not plan.is_model_parallel or team.world == 1 or plan.boundary == "updates":  # which learns by other batches
         return
     path = home() / "guard" / f"{_key(config, plan, dataset)}.json"
-    if team.told(path.is_file()):
+    if team.broadcast_json(path.is_file()):
         return
     started = time.perf_counter()
-    if not all(team.gathered(_fits(config, plan, dataset))):
-        if team.leads:
+    if not all(team.all_gather_json(_fits(config, plan, dataset))):
+        if team.is_leader:
             say(
                 f"plan {plan.name} was not checked against the whole model, which is too large for the memory of a rank"
             )
@@ -85,12 +85,12 @@ def guard(config: Config, plan: Plan, dataset: Dataset, team: Team) -> None:
     done = 0
     with torch.random.fork_rng([torch.cuda.current_device()] if plan.device == "cuda" else []):
         for precision, samples in _checks(plan, team):
-            if not team.told(time.perf_counter() - started < SECONDS):
+            if not team.broadcast_json(time.perf_counter() - started < SECONDS):
                 break
             if not _check(config, plan, dataset, team, precision, samples):
                 return
             done += 1
-    if team.leads:
+    if team.is_leader:
         write_json(path, {"checks": done, "plan": plan.name, "model": config.model.name})
 
 
@@ -106,7 +106,7 @@ def _check(config: Config, plan: Plan, dataset: Dataset, team: Team, precision: 
     see = partial(_seen, config, plan, dataset, team, min(samples, len(dataset.train)))
     for move in MOVES:
         whole = see(True, precision, move)
-        if team.told(whole.finite):
+        if team.broadcast_json(whole.finite):
             break
     else:
         say("the plan was not checked against the whole model, whose scores are not finite")
@@ -127,7 +127,7 @@ def _check(config: Config, plan: Plan, dataset: Dataset, team: Team, precision: 
         wrong = _differs(parts, whole, LOWERED if whole.lowered else EXACT)
     else:
         wrong = _strays(parts, whole, see(True, "fp64", move))
-    if (wrong := next((each for each in team.gathered(wrong) if each), None)) is not None:
+    if (wrong := next((each for each in team.all_gather_json(wrong) if each), None)) is not None:
         raise ModelError(
             f"plan {plan.name} would train model {config.model.name} as another one: {wrong} from that of the whole "
             "model; use data:N, or see the model's code before that layer"
@@ -218,12 +218,12 @@ def _seen(
     settings = {"data.augment": "none", "optim.name": "sgd", "optim.lr": 1e-12, "optim.weight_decay": 0.0}
     order = with_values(config, {**settings, "train.clip": None, "train.accumulate": accumulate if whole else 1})
     job = assemble(order, mine, dataset, Team() if whole else team)
-    hold_still(job.trainee.model)
-    job.trainee.exchange.load_weights(_moved(order, dataset, move))
-    feed = job.trainee.feed
+    hold_still(job.context.model)
+    job.context.strategy.load_weights(_moved(order, dataset, move))
+    feed = job.context.feed
     assert isinstance(feed, HostFeed)
     batch = feed.of(np.arange(samples) * (len(dataset.train) // samples))
-    with _watched(job.trainee.model) as mode:
+    with _watched(job.context.model) as mode:
         loss = job.step(batch, Share(samples, samples, samples))
         gradients, buffers = _told(job, whole)
         scores = _scores(job, team, batch, whole)
@@ -233,30 +233,30 @@ def _seen(
 
 def _told(job: Job, whole: bool) -> tuple[dict[str, Tensor | None], dict[str, Tensor]]:
     """Gradients and buffers of the whole model."""
-    exchange, model = job.trainee.exchange, job.trainee.model
-    exchange.sync_buffers()
+    strategy, model = job.context.strategy, job.context.model
+    strategy.sync_buffers()
     buffers = {name for name, _ in model.named_buffers()}
-    state = {name: each.detach().cpu().clone() for name, each in exchange.weights().items()}
+    state = {name: each.detach().cpu().clone() for name, each in strategy.weights().items()}
     if whole:
         gradients = {name: each.grad for name, each in model.named_parameters() if each.requires_grad}
         found = {name: None if each is None else each.cpu() for name, each in gradients.items()}
     else:
-        assert isinstance(exchange, Hybrid)
-        found = exchange.gradients()
+        assert isinstance(strategy, Hybrid)
+        found = strategy.gradients()
         buffers = set(state) - found.keys()
     return found, {name: state[name] for name in state if name in buffers}
 
 
 def _scores(job: Job, team: Team, batch: Any, whole: bool) -> Tensor:
     """What the model says of the samples in evaluation, in their order, on every rank."""
-    trainee = job.trainee
-    trainee.model.eval()
+    context = job.context
+    context.model.eval()
     with torch.no_grad():
-        outputs, _, given = trainee.answers(trainee.feed, batch)
-    trainee.model.train()
+        outputs, _, given = context.answers(context.feed, batch)
+    context.model.train()
     if whole:
         return outputs.detach().cpu()
-    told = team.gathered(outputs.detach().cpu()[: given.counts].contiguous())
+    told = team.all_gather_json(outputs.detach().cpu()[: given.counts].contiguous())
     return torch.cat([each for each in told if len(each)])
 
 

@@ -46,9 +46,9 @@ def mixes_samples(config: Config, dataset: Dataset) -> bool:
     return far > LIMIT * size
 
 
-def told(config: Config, plan: Plan, dataset: Dataset) -> str | None:
+def warning_of(config: Config, plan: Plan, dataset: Dataset) -> str | None:
     """One line where ranks by sample would not compute what one device does."""
-    by_sample = plan.world > 1 and not plan.cuts_layers and not plan.is_baseline
+    by_sample = plan.world > 1 and not plan.is_model_parallel and not plan.is_baseline
     if not by_sample or not mixes_samples(config, dataset):
         return None
     return (

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 from manyhands.comm.ranks.rank_group import Team
 from manyhands.comm.ranks.rank_info import place
 from manyhands.comm.rendezvous import join
-from manyhands.engine.strategies.sharded_loader import NOW, SharedLoader
-from manyhands.engine.strategies.weighted_ddp import Spread
+from manyhands.engine.strategies.sharded_loader import CURRENT_SHARE, ShardedDataLoader
+from manyhands.engine.strategies.weighted_ddp import WeightedDDP
 from manyhands.engine.strategies.zero import sharded
 from manyhands.errors import ModelError
 from manyhands.plan.axis import Axis
@@ -72,11 +72,11 @@ def parallelize(
     team = Team(here.rank, here.world)
     if bound.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    spread = Spread(model, bound, team)
+    spread = WeightedDDP(model, bound, team)
     return (
         spread,
         sharded(optimizer) if bound.shard == "optimizer" else optimizer,
-        SharedLoader(loader, team) if loader is not None else None,
+        ShardedDataLoader(loader, team) if loader is not None else None,
     )
 
 
@@ -88,7 +88,7 @@ def mean_over_ranks(value: Tensor) -> Tensor:
     value = value.detach()
     if not (dist.is_available() and dist.is_initialized()):
         return value
-    return Team(rank(), world()).sum(value * NOW.weight(world()))
+    return Team(rank(), world()).sum(value * CURRENT_SHARE.weight(world()))
 
 
 def rank() -> int:

@@ -13,7 +13,7 @@ from manyhands.errors import InputError, PlanError
 from manyhands.machine.detect import detect
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 PLAN = "MANYHANDS_PLAN"  # the plan of the ranks, as JSON
 
@@ -43,7 +43,7 @@ def settled(plan: Plan, here: Place | None = None) -> Plan:
     for name, value in plan.said().items():
         if name not in OBEYED:
             raise PlanError(f"plan option {name}={value} is for manyhands train: a script takes {', '.join(OBEYED)}")
-    if plan.cuts_layers or plan.axes[0].name == "local":
+    if plan.is_model_parallel or plan.axes[0].name == "local":
         raise PlanError(f"plan {plan.name} is for manyhands train: a script takes data:N and ddp:N")
     if plan.shard == "full":
         raise PlanError("plan option shard=full is for manyhands train: a script takes shard=optimizer")
@@ -55,7 +55,7 @@ def settled(plan: Plan, here: Place | None = None) -> Plan:
     if here is not None:  # who has started them has given them their cores
         plan = plan.with_defaults(cores=(tuple(core.id for core in machine.cores),) * here.local_world)
     # The batch is the script's.
-    return settle_early(plan, with_values(Config(), {"train.batch_size": plan.world}), machine, here)
+    return resolve(plan, with_values(Config(), {"train.batch_size": plan.world}), machine, here)
 
 
 def launched() -> Plan | None:

@@ -19,7 +19,7 @@ def main() -> None:
     plan, here = launched(), place()
     assert plan is not None
     assert here is not None
-    enter(plan, here.local_rank)
+    setup_process(plan, here.local_rank)
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # as `python script.py` has it
     code = None
@@ -34,7 +34,7 @@ def main() -> None:
     leave()
 
 
-def enter(plan: Plan, local_rank: int) -> None:
+def setup_process(plan: Plan, local_rank: int) -> None:
     cores = plan.cores[local_rank] if plan.cores else None
     settle(threads=plan.threads, cores=cores, allocator=plan.allocator or "default")
     if plan.device == "cuda":

@@ -8,7 +8,7 @@ from manyhands.config import Config
 from manyhands.machine.machine import Machine
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, to_table
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 BEST = 2  # plans of each number of ranks that are worth a trial beside the best of all
 NEAR = 1.05  # of the best prediction: what is not slower than this may turn out faster
@@ -82,7 +82,7 @@ def references(auto: Plan, config: Config, machine: Machine) -> list[Candidate]:
     if 1 < machine.physical_cores <= config.train.batch_size:
         words.append(Axis("ddp", machine.physical_cores))
     plans = [Plan(axes=(axis,)).with_defaults(**USUAL) for axis in words]
-    return [Candidate(settle_early(plan, config, machine)) for plan in plans]
+    return [Candidate(resolve(plan, config, machine)) for plan in plans]
 
 
 def shortlist(found: Sequence[Candidate]) -> list[Candidate]:

@@ -3,7 +3,7 @@
 candidates   ways to lay processes and threads over the cores, precisions, layouts
 profile      what each layer costs in each of them (measure.layer_profiler), and what the ranks' link costs
 simulate     the step of every candidate, and of layers in parts over as many ranks (tune.plan.model_parallel)
-contest      the best few, and always plain, serial and ddp, for some real steps in turn: the fastest wins
+benchmark      the best few, and always plain, serial and ddp, for some real steps in turn: the fastest wins
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from manyhands.machine.link import Link
 from manyhands.machine.machine import Machine
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links, known_messages
-from manyhands.measure.plan_benchmark import Turn, contest
+from manyhands.measure.plan_benchmark import BenchmarkResult, benchmark
 from manyhands.plan.axis import Axis
 from manyhands.plan.plan import Plan, from_table, to_table
 from manyhands.progress import say
@@ -34,7 +34,7 @@ from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.simulate.layer_report import rows
 from manyhands.simulate.simulator import Prediction
 from manyhands.train.checks.source_hash import source_hash
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan.candidates import Candidate, layouts, processes, references, shortlist
 from manyhands.tune.plan.model_parallel import fastest_cut
 
@@ -44,7 +44,7 @@ FREE = 1e6  # GB/s of messages that cost nothing
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchResult:
     """The plan that was found, what it was chosen from, and what finding it took."""
 
     best: Candidate
@@ -78,7 +78,7 @@ class Answer:
         }
 
 
-def find(auto: Plan, config: Config, machine: Machine) -> Answer:
+def search_plan(auto: Plan, config: Config, machine: Machine) -> SearchResult:
     """Search, or remember what was found for the same training on the same machine."""
     path = _place(auto, config, machine)
     begun = time.perf_counter()
@@ -91,7 +91,7 @@ def find(auto: Plan, config: Config, machine: Machine) -> Answer:
         raise RunError(f"model {config.model.name} does not run: {tried[0].failed}")
     best = min(usable, key=lambda each: each.measured_ms or 0.0)
     why = tuple(row.to_json() for row in rows(predictions[best.plan])) if best.predicted_ms is not None else ()
-    answer = Answer(best, tuple(tried), time.perf_counter() - begun, why)
+    answer = SearchResult(best, tuple(tried), time.perf_counter() - begun, why)
     if best.predicted_ms is not None:
         predictions[best.plan].result.timeline.save(timeline_of(auto, config, machine))
     write_json(path, answer.to_json())
@@ -108,7 +108,7 @@ def timeline_of(auto: Plan, config: Config, machine: Machine) -> Path:
     return _place(auto, config, machine).with_suffix(".trace.json")
 
 
-def _remembered(path: Path) -> Answer | None:
+def _remembered(path: Path) -> SearchResult | None:
     try:
         told = json.loads(path.read_text())
         found = tuple(
@@ -122,7 +122,7 @@ def _remembered(path: Path) -> Answer | None:
             for each in told["candidates"]
         )
         best = min((each for each in found if each.measured_ms is not None), key=lambda each: each.measured_ms or 0.0)
-        return Answer(best, found, told["search"]["seconds"], tuple(told["why"]), known=True)
+        return SearchResult(best, found, told["search"]["seconds"], tuple(told["why"]), known=True)
     except UNREADABLE:
         return None
 
@@ -146,15 +146,15 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
     if (auto.device or ("cuda" if machine.gpus else "cpu")) == "cuda":
         return _tried_on_gpus(auto, config, machine), {}
     from manyhands.data.load import load
-    from manyhands.graph.coarsen import fuse
+    from manyhands.graph.coarsen import coarsen
     from manyhands.simulate.model_graph import graph_of
 
     schema = load(config.data.name, config.data).schema
-    graph = fuse(graph_of(config))
+    graph = coarsen(graph_of(config))
     predictions: dict[Plan, Prediction] = {}
     fastest: list[tuple[Plan, Profile, Links]] = []  # of each number of ranks above one
     for ranks in layouts(machine.physical_cores, config.train.batch_size):
-        plans = [settle_early(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
+        plans = [resolve(each, config, machine) for each in processes(auto, ranks, schema.kind, machine)]
         say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''} of {plans[0].threads} threads")
         share = -(-config.train.batch_size // ranks)
         links = known_links(plans[0].backend or "shm", ranks, machine) if ranks > 1 else None
@@ -170,7 +170,7 @@ def _tried(auto: Plan, config: Config, machine: Machine) -> tuple[list[Candidate
         predictions[cut.plan] = cut
         chosen.insert(0, Candidate(cut.plan, cut.result.step_ms))
     # A turn has its plan bound: plain gets the number of its threads.
-    turns = dict(zip((each.plan for each in chosen), contest(config, [each.plan for each in chosen]), strict=True))
+    turns = dict(zip((each.plan for each in chosen), benchmark(config, [each.plan for each in chosen]), strict=True))
     every = [*found, *(each for each in chosen if each not in found)]
     return [_with(each, turns.get(each.plan)) for each in every], predictions
 
@@ -212,11 +212,11 @@ def _tried_on_gpus(auto: Plan, config: Config, machine: Machine) -> list[Candida
     axes = [Axis("serial"), Axis("plain")]
     axes += [Axis("data", several), Axis("ddp", several)] if 1 < several <= config.train.batch_size else []
     plans = [Plan(axes=(axis,), **(auto.said() if axis.name in ("serial", "data") else {})) for axis in axes]
-    turns = contest(config, [settle_early(plan.with_defaults(device="cuda"), config, machine) for plan in plans])
+    turns = benchmark(config, [resolve(plan.with_defaults(device="cuda"), config, machine) for plan in plans])
     return [_with(Candidate(turn.plan), turn) for turn in turns]
 
 
-def _with(candidate: Candidate, turn: Turn | None) -> Candidate:
+def _with(candidate: Candidate, turn: BenchmarkResult | None) -> Candidate:
     if turn is None:
         return candidate
     measured = turn.step_ms if turn.rounds else None

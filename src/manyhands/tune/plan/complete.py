@@ -5,7 +5,7 @@ from manyhands.config import Config
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
 from manyhands.plan.plan import Plan
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 
 
 def completed(plan: Plan, config: Config, machine: Machine | None = None) -> Plan:
@@ -13,10 +13,10 @@ def completed(plan: Plan, config: Config, machine: Machine | None = None) -> Pla
 
     `machine` as it was before this process was pinned.
     """
-    if not plan.cuts_layers or config.train.batch_auto:
+    if not plan.is_model_parallel or config.train.batch_auto:
         return plan
     from manyhands.tune.plan.pipeline_balance import settle_cut  # torch is for those plans alone here
 
     here = place()
-    plan = settle_early(plan, config, machine or detect(), here)
+    plan = resolve(plan, config, machine or detect(), here)
     return settle_cut(plan, config, one_host=here is None or here.local_world == here.world)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from manyhands.config import Config, with_values
 from manyhands.data.load import load
 from manyhands.errors import InputError, PlanError
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.graph.graph import Graph
 from manyhands.machine.detect import detect
 from manyhands.machine.machine import Machine
@@ -20,14 +20,14 @@ from manyhands.simulate.cost.links import Links
 from manyhands.simulate.from_profile import predicted, predicted_cut
 from manyhands.simulate.model_graph import graph_of
 from manyhands.simulate.simulator import Prediction, Simulator, micro_batches
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan import candidates
 
 PLANS = ("plain", "serial", "data", "ddp", "tensor", "owt", "pipeline")
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalPredictor:
     """Predicts plans that the engine runs, from what their layers cost on these cores."""
 
     config: Config
@@ -37,8 +37,8 @@ class Here:
     machine: str = "here"
 
     @classmethod
-    def of(cls, config: Config) -> "Here":
-        return cls(config, fuse(graph_of(config)), detect(), load(config.data.name, config.data).schema.kind)
+    def of(cls, config: Config) -> "LocalPredictor":
+        return cls(config, coarsen(graph_of(config)), detect(), load(config.data.name, config.data).schema.kind)
 
     def predict(self, plan: Plan, batch: int, devices: int | None = None) -> Prediction:
         """The plan, what it leaves open filled with the fastest that is predicted."""
@@ -50,7 +50,7 @@ class Here:
         if devices not in (None, plan.world):
             raise InputError(f"--devices {devices}: plan {plan.name} has {plan.world} on this machine; leave it out")
         config = with_values(self.config, {"train.batch_size": batch})
-        plans = [settle_early(each, config, self.computer) for each in self._filled(plan)]
+        plans = [resolve(each, config, self.computer) for each in self._filled(plan)]
         say(f"timing the layers in {plan.world} process{'es' if plan.world > 1 else ''}")
         taken = profiles(config, plans, self._sizes(plan, batch), self.computer)
         links = known_links(plans[0].backend or "shm", plan.world, self.computer) if plan.world > 1 else None
@@ -58,14 +58,14 @@ class Here:
         return min(made, key=lambda each: each.result.step_ns)
 
     def _predicted(self, plan: Plan, profile: Profile, links: Links | None, config: Config) -> Prediction:
-        if plan.cuts_layers and links is not None:
+        if plan.is_model_parallel and links is not None:
             both = links.small, known_messages(plan.backend or "shm", self.computer)
             return predicted_cut(self.graph, plan, profile, both, config, self.computer)
         return predicted(self.graph, plan, profile, links, config, self.computer)
 
     def _sizes(self, plan: Plan, batch: int) -> list[int]:
         """Samples at which layers are timed: the fewest and the most that a part of one has."""
-        if not plan.cuts_layers:
+        if not plan.is_model_parallel:
             return [-(-batch // plan.world)]
         chosen = splits_of(plan, self.graph, batch, plan.world)
         degrees = {split.sample for split in chosen}
@@ -75,15 +75,15 @@ class Here:
     def _filled(self, plan: Plan) -> list[Plan]:
         if plan.is_baseline:
             return [plan.with_defaults(**candidates.USUAL)]
-        auto, axes = replace(plan, axes=(Axis("auto"),), layers=()), plan.axes if plan.cuts_layers else None
+        auto, axes = replace(plan, axes=(Axis("auto"),), layers=()), plan.axes if plan.is_model_parallel else None
         made = candidates.processes(auto, plan.world, self.kind, self.computer, axes)
         return [replace(each, layers=plan.layers, threads=plan.threads or each.threads) for each in made]
 
 
-def simulator_of(config: Config, machine: str, one_device_ms: float | None = None) -> Simulator | Here:
+def simulator_of(config: Config, machine: str, one_device_ms: float | None = None) -> Simulator | LocalPredictor:
     """This machine, measured; or one that is described."""
     if machine != "here":
         return Simulator.of(config, machine, one_device_ms)
     if one_device_ms is not None:
         raise InputError(f"--one-device-ms {one_device_ms}: this machine is measured; leave it out")
-    return Here.of(config)
+    return LocalPredictor.of(config)

@@ -25,7 +25,7 @@ from manyhands.simulate.search.space import Space
 from manyhands.simulate.simulator import Prediction
 from manyhands.simulate.step.build import make
 from manyhands.simulate.step.task_order import gpipe
-from manyhands.train.plan_constraints import settle_early
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan.described_machine import MOST_EXACT, named
 
 PRESETS = ("owt", "tensor")
@@ -38,7 +38,7 @@ def fastest_cut(
     made: list[Prediction] = []
     for plan in _plans(graph, by_sample, profile, links, config, machine):
         with suppress(PlanError):  # a preset that the model's layers do not allow
-            settled = settle_early(plan, config, machine)
+            settled = resolve(plan, config, machine)
             made.append(predicted_cut(graph, settled, profile, links, config, machine))
     return min(made, key=lambda each: each.result.step_ns, default=None)
 

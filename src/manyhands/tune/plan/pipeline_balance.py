@@ -12,7 +12,7 @@ from manyhands.plan.resolve import splits_of
 from manyhands.progress import say
 from manyhands.simulate.simulator import micro_batches
 from manyhands.train.checks.sample_mixing import has_batch_norm, mixes_samples
-from manyhands.tune.plan.local_predictor import Here
+from manyhands.tune.plan.local_predictor import LocalPredictor
 
 
 def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
@@ -20,7 +20,7 @@ def settle_cut(plan: Plan, config: Config, *, one_host: bool) -> Plan:
 
     Over several hosts, which this one cannot time, and on GPUs stages are balanced by their floating-point operations.
     """
-    here, batch = Here.of(config), config.train.batch_size
+    here, batch = LocalPredictor.of(config), config.train.batch_size
     if any(axis.name == "pipeline" for axis in plan.axes):
         plan = _with_whole_batches(plan, config, here.graph)
     numbers = micro_batches(plan, here.graph, splits_of(plan, here.graph, batch, plan.world), batch)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from manyhands.data.load import load
-from manyhands.graph.coarsen import fuse
+from manyhands.graph.coarsen import coarsen
 from manyhands.machine.detect import detect
 from manyhands.measure.layer_profiler import profiles
 from manyhands.measure.link_timing import known_links, known_wire
@@ -14,17 +14,17 @@ from manyhands.progress import say
 from manyhands.simulate.cluster.worker_timing import FLOAT, Wanted, described_pace, own_options
 from manyhands.simulate.cost.layer_profile import Profile
 from manyhands.simulate.model_graph import graph_of
-from manyhands.simulate.worker_timing import Pace
-from manyhands.train.plan_constraints import settle_early
+from manyhands.simulate.worker_timing import WorkerTiming
+from manyhands.train.plan_constraints import resolve
 from manyhands.tune.plan import candidates
 
 
-def pace_of(wanted: Wanted, machine: str) -> tuple[Plan, Pace]:
+def pace_of(wanted: Wanted, machine: str) -> tuple[Plan, WorkerTiming]:
     """The plan with what it leaves open bound, and its pace: here, or on a machine that is described."""
     return measured_pace(wanted) if machine == "here" else described_pace(wanted, machine)
 
 
-def measured_pace(wanted: Wanted) -> tuple[Plan, Pace]:
+def measured_pace(wanted: Wanted) -> tuple[Plan, WorkerTiming]:
     """By what a part takes in as many processes as work at once, and by messages between two of them.
 
     Workers that outnumber the cores are timed as many at once as there are cores: how they share these is for the
@@ -37,7 +37,7 @@ def measured_pace(wanted: Wanted) -> tuple[Plan, Pace]:
     threads = plan.threads or max(cores // plan.world, 1)
     ranks = min(wanted.workers, cores)
     made = [replace(each, threads=threads) for each in candidates.processes(open_plan, ranks, kind, computer)]
-    plans = [settle_early(each, config, computer) for each in made]
+    plans = [resolve(each, config, computer) for each in made]
     say(f"timing the layers in {ranks} process{'es' if ranks > 1 else ''}")
     taken = profiles(config, plans, [most], computer)
     profile, chosen = min(zip(taken, plans, strict=True), key=lambda each: _whole(each[0]))
@@ -47,9 +47,9 @@ def measured_pace(wanted: Wanted) -> tuple[Plan, Pace]:
     update = profile.update
     times: dict[str, Any] = {"update": update, "apply": update, "add": profile.copy, "cores": cores, "overlap": False}
     times["jitter"] = profile.jitter
-    size = FLOAT * fuse(graph_of(config)).parameters
+    size = FLOAT * coarsen(graph_of(config)).parameters
     backend = plan.backend or "shm"
-    if plan.is_conducted:
+    if plan.is_async:
         servers = max(wanted.servers, 1)
         held = 1e9 * known_wire(size // servers, computer)
         ways = wanted.servers or 2  # who meets another sends its weights, and gets the other's
