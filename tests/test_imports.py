@@ -44,6 +44,7 @@ INSIDE: dict[str, dict[str, str]] = {
         PLOTS: "report.charts.batch_size report.matplotlib_backend",
     },
     "comm.launch.elastic": {TORCH: "comm.ranks.one_host"},
+    "comm.launch.error_reporting": {TORCH: "compat"},
     "comm.rendezvous": {
         TORCH: "comm.backends.mpi comm.backends.shm comm.ranks.many_hosts comm.ranks.one_host comm.ranks.timeouts"
     },

@@ -27,7 +27,7 @@ def serve(
         from manyhands.report.live import serve as server
     except ImportError as error:
         raise MissingPackage(
-            f"the live page needs {error.name}, which is not installed: pip install plotly starlette uvicorn"
+            f"the live page needs {error.name}, which is not installed: pip install 'manyhands[serve]'"
         ) from None
 
     def tell(address: "Address") -> None:

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from manyhands.comm.backends.mpi import WIDER, MpiGroup
 from manyhands.comm.error_feedback import ErrorFeedback, split, strides
+from manyhands.compat import GradBucket
 from manyhands.errors import PlanError
 from manyhands.plan.options import check_option
 

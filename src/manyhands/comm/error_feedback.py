@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
+
+from manyhands.compat import GradBucket
 
 
 class ErrorFeedback:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._ops import HigherOrderOperator
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from manyhands.compat import HigherOrderOperator
 from manyhands.errors import ModelError
 from manyhands.graph.flops import einsum_flops, flops, groups, kind_of
 from manyhands.graph.graph import Graph, Layer, Shape

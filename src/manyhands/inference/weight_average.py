@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import update_bn
 
+from manyhands.compat import BatchNorm
 from manyhands.data.dataset import Dataset
 from manyhands.data.normalize import Normalize
 from manyhands.data.sampler import Batches
@@ -80,7 +80,7 @@ def mean_of(every: Iterator[Tensors]) -> Tensors:
 
 def renew_statistics(model: nn.Module, dataset: Dataset) -> None:
     """Batch norms' statistics of these weights, over training batches."""
-    if not any(isinstance(each, _BatchNorm) for each in model.modules()):
+    if not any(isinstance(each, BatchNorm) for each in model.modules()):
         return
     normalize = Normalize(dataset.schema, contiguous=True).to(device()).eval()
     batches = Batches(len(dataset.train), BATCH, seed=0).epoch(0)

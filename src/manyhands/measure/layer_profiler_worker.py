@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from manyhands.compat import BatchNorm
 from manyhands.config import Config, with_values
 from manyhands.config import from_table as config_from_table
 from manyhands.data.dataset import Dataset
@@ -62,7 +62,7 @@ def timed(config: Config, plan: Plan, dataset: Dataset, samples: int) -> Steps:
     waits, plan = waits_in_norms(plan), alone(plan)
     config = with_values(config, {"train.batch_size": samples, "train.grow": None})
     context, steps, begun = assemble(config, plan, dataset, cuts=True).context, [], time.perf_counter()
-    norms = {name for name, each in context.model.named_modules() if isinstance(each, _BatchNorm)} if waits else set()
+    norms = {name for name, each in context.model.named_modules() if isinstance(each, BatchNorm)} if waits else set()
     batches = full_batches(context.feed, samples)
     with Notes(context.model, context.device) as notes:
         for number in range(WARM + MOST):

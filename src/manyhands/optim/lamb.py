@@ -16,6 +16,16 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from manyhands.compat import (
+    foreach_add_,
+    foreach_addcmul_,
+    foreach_div,
+    foreach_div_,
+    foreach_lerp_,
+    foreach_mul_,
+    foreach_sqrt,
+    foreach_sub_,
+)
 from manyhands.optim.layerwise import Group, Slot, Trusting, rates_of, ratio, squares_of
 
 
@@ -84,8 +94,8 @@ class LAMB(Trusting):
             increment_version(weights)
             return
         updates = _updates(how, slots, 0.0) if ratios is None else updates
-        torch._foreach_mul_(updates, rate if ratios is None else list((ratios * rate).unbind()))
-        torch._foreach_sub_(weights, updates)
+        foreach_mul_(updates, rate if ratios is None else list((ratios * rate).unbind()))
+        foreach_sub_(weights, updates)
 
 
 def _learn(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
@@ -100,7 +110,7 @@ def _learn_in_blocks(how: Group, slots: Sequence[Slot], decay: float) -> Tensor:
     from manyhands.optim import triton_kernels
 
     beta1, beta2 = how["betas"]
-    torch._foreach_add_([slot[-1] for slot in slots], 1)
+    foreach_add_([slot[-1] for slot in slots], 1)
     count = torch.stack([slot[-1] for slot in slots]).double()
     root = (1 - beta2**count).sqrt()
     numbers = torch.stack([root / (1 - beta1**count), root * how["eps"]], 1).float()
@@ -112,7 +122,7 @@ def _numbers(how: Group, slots: Sequence[Slot]) -> list[tuple[float, ...]]:
     ratio."""
     if not slots:
         return []
-    torch._foreach_add_([slot[-1] for slot in slots], 1)
+    foreach_add_([slot[-1] for slot in slots], 1)
     counts = torch.stack([slot[-1] for slot in slots]).tolist()
     betas = [number for beta in how["betas"] for number in (beta, 1 - beta)]
     made = {count: [1 - beta**count for beta in how["betas"]] for count in set(counts)}
@@ -126,16 +136,16 @@ def _updates(how: Group, slots: Sequence[Slot], decay: float) -> list[Tensor]:
         return []
     weights, gradients, means, variances, steps = map(list, zip(*slots, strict=True))
     beta1, beta2 = how["betas"]
-    torch._foreach_add_(steps, 1)
-    torch._foreach_lerp_(means, gradients, 1 - beta1)
-    torch._foreach_mul_(variances, beta2)
-    torch._foreach_addcmul_(variances, gradients, gradients, 1 - beta2)
+    foreach_add_(steps, 1)
+    foreach_lerp_(means, gradients, 1 - beta1)
+    foreach_mul_(variances, beta2)
+    foreach_addcmul_(variances, gradients, gradients, 1 - beta2)
     count = torch.stack(steps).double()
-    below = torch._foreach_sqrt(variances)
-    torch._foreach_div_(below, list((1 - beta2**count).sqrt().unbind()))
-    torch._foreach_add_(below, how["eps"])
-    updates = list(torch._foreach_div(means, below))
-    torch._foreach_div_(updates, list((1 - beta1**count).unbind()))
+    below = foreach_sqrt(variances)
+    foreach_div_(below, list((1 - beta2**count).sqrt().unbind()))
+    foreach_add_(below, how["eps"])
+    updates = list(foreach_div(means, below))
+    foreach_div_(updates, list((1 - beta1**count).unbind()))
     if decay:
-        torch._foreach_add_(updates, weights, alpha=decay)
+        foreach_add_(updates, weights, alpha=decay)
     return updates

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from manyhands.compat import foreach_add, foreach_add_, foreach_mul, foreach_mul_, foreach_sub_
 from manyhands.optim.layerwise import Group, Slot, Trusting, rates_of, ratio, squares_of
 
 COEFFICIENT = 0.001
@@ -102,8 +103,8 @@ class LARS(Trusting):
             self._note(slots, told)
             return
         if decay:
-            gradients = list(torch._foreach_add(gradients, weights, alpha=decay))
-        torch._foreach_mul_(speeds, how["momentum"])
-        scaled = torch._foreach_mul(gradients, rate if ratios is None else list((ratios * rate).unbind()))
-        torch._foreach_add_(speeds, scaled)
-        torch._foreach_sub_(weights, speeds)
+            gradients = list(foreach_add(gradients, weights, alpha=decay))
+        foreach_mul_(speeds, how["momentum"])
+        scaled = foreach_mul(gradients, rate if ratios is None else list((ratios * rate).unbind()))
+        foreach_add_(speeds, scaled)
+        foreach_sub_(weights, speeds)

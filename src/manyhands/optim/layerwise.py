@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from manyhands.compat import foreach_norm
+
 SHARED = 1 << 21  # elements of a layer that several threads work on together
 
 Slot = tuple[Tensor, ...]  # a weight, its gradient and its state
@@ -179,7 +181,7 @@ def squares_of(tensors: Sequence[Tensor]) -> Tensor:
     if not tensors:
         return torch.zeros(0, dtype=torch.float64)
     wide = None if tensors[0].dtype in (torch.float32, torch.float64) else torch.float32
-    return torch.stack(torch._foreach_norm(list(tensors), 2, wide)).double().square()
+    return torch.stack(foreach_norm(list(tensors), 2, wide)).double().square()
 
 
 def by_device(parameters: Iterable[Tensor]) -> Iterable[list[Tensor]]:

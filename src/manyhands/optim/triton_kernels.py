@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyhands.compat import foreach_add_
+
 SIZE = 2048  # elements of a block
 TOGETHER = 1024  # sums of blocks that are added up at a time
 
@@ -208,7 +210,7 @@ def _laid(device: torch.device, *sizes: int) -> tuple[Tensor, Tensor, Tensor]:
 def _table(device: torch.device, addresses: tuple[int, ...]) -> Tensor:
     """Addresses in the memory of a device. They come with launches: a copy from the host could not be captured."""
     table = torch.zeros(len(addresses), dtype=torch.int64, device=device)
-    torch._foreach_add_(list(table.unbind()), list(addresses))
+    foreach_add_(list(table.unbind()), list(addresses))
     return table
 
 

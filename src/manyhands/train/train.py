@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from manyhands.comm.ranks.rank_group import Team
+from manyhands.compat import untested
 from manyhands.config import Config, with_values
 from manyhands.data.dataset import Dataset, Split
 from manyhands.data.feeds import Feed
@@ -116,7 +117,8 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         guard(config, plan, dataset, team)
-        if team.is_leader and (line := sample_mixing.warning_of(config, plan, dataset)):
+        warnings = untested(torch.__version__), sample_mixing.warning_of(config, plan, dataset)
+        for line in filter(None, warnings if team.is_leader else ()):
             say(line)
         job = assemble(config, plan.alone() if plan.is_async else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:

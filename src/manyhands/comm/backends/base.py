@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 from torch.futures import Future
 
+from manyhands.compat import create_work_from_future
 from manyhands.errors import RankError
 
 Finish = Callable[[], None]
@@ -246,4 +246,4 @@ def _done(result: Any) -> Any:
     """The handle of an operation that has ended."""
     future: Future[Any] = Future()
     future.set_result(result)
-    return _create_work_from_future(future)
+    return create_work_from_future(future)

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
 from manyhands.comm.backends.base import Finish, Group
 from manyhands.comm.backends.mpich_memory import forget_names
@@ -26,6 +25,7 @@ from manyhands.comm.backends.reduction import mean, name_of
 from manyhands.comm.backends.spin_wait import wait_until
 from manyhands.comm.ranks.status_files import ended, peer_exited
 from manyhands.comm.ranks.timeouts import waited
+from manyhands.compat import Store
 from manyhands.errors import InputError, MissingPackage
 
 TORCH_NAME = "mpi4py"  # torch keeps "mpi" for an MPI of its own, which its wheels lack

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
 from manyhands.comm.backends.reduction import cut
 from manyhands.comm.backends.spin_wait import wait_until
 from manyhands.comm.ranks.status_files import peer_exited
 from manyhands.comm.ranks.timeouts import missed
+from manyhands.compat import Store
 from manyhands.errors import RankError
 
 LINE = 64  # bytes of a cache line: flags that share one slow each other down

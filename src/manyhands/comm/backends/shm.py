@@ -18,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
 from manyhands.comm.backends.base import Finish, Group
 from manyhands.comm.backends.point_to_point import PointToPoint
 from manyhands.comm.backends.reduction import cut, reduce_rows
 from manyhands.comm.backends.shared_memory import BUFFER, BUFFERS, LINE, SharedMemory
+from manyhands.compat import Store
 from manyhands.plan.tensor_layout import parts
 
 

@@ -24,7 +24,8 @@ def speaks(error: Exception) -> bool:
     if isinstance(error, RankLeft) or "torch" not in sys.modules:
         return on_host
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import _get_default_store
+
+    from manyhands.compat import get_default_store
 
     if not (dist.is_available() and dist.is_initialized()):
         if not on_host:
@@ -32,9 +33,9 @@ def speaks(error: Exception) -> bool:
         return on_host
     try:
         if first:
-            _get_default_store().set(SAID, "")
+            get_default_store().set(SAID, "")
         elif not on_host:
-            _get_default_store().wait([SAID], MOMENT)
+            get_default_store().wait([SAID], MOMENT)
     except dist.DistStoreError:  # waited in vain
         return True
     except RuntimeError:

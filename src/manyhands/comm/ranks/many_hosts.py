@@ -12,10 +12,10 @@ from datetime import timedelta
 from ipaddress import ip_address
 
 import psutil
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from manyhands.comm.ranks.rank_info import Place
 from manyhands.comm.ranks.status_files import names
+from manyhands.compat import PrefixStore, Store, TCPStore
 from manyhands.errors import InputError, RankError
 
 JOIN = 30.0  # seconds for all ranks to come

@@ -13,7 +13,6 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from torch._C._distributed_c10d import FileStore, HashStore, Store, TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -24,6 +23,7 @@ from torch.distributed.elastic.rendezvous import (
 
 from manyhands.comm.ranks.loopback import LOOPBACK, environment
 from manyhands.comm.ranks.rank_info import STORES
+from manyhands.compat import FileStore, HashStore, Store, TCPStore
 from manyhands.errors import RankError
 from manyhands.files import began
 

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
-from torch.distributed.distributed_c10d import _get_default_store
 
 from manyhands.comm.ranks.status_files import names
+from manyhands.compat import Store, get_default_store
 from manyhands.errors import RankError, RankLeft
 
 MOMENT = 3.0  # seconds
@@ -32,7 +31,7 @@ def named(error: RuntimeError, timeout: float) -> RankError | None:
         return RankLeft(f"another rank has ended while rank {dist.get_rank()} waits in {_collective(error)}")
     if not is_timeout(error):
         return None
-    return waited(_get_default_store(), dist.get_rank(), dist.get_world_size(), _collective(error), timeout)
+    return waited(get_default_store(), dist.get_rank(), dist.get_world_size(), _collective(error), timeout)
 
 
 def is_timeout(error: RuntimeError) -> bool:

@@ -43,7 +43,7 @@ class Worker:
         self.epoch, self.rows = -1, batches.order(0)
 
     def run(self, give: Callable[[], tuple[Head, list[Tensor]]], about: Callable[[], Head]) -> None:
-        """`give` tells the worker's own weights or buffers when the coordinator asks; `about`, what it took at the end."""
+        """`give` tells the worker's weights or buffers when the coordinator asks; `about`, what it took at the end."""
         done: Head = {}
         while True:
             order, _ = self.connection.ask({"kind": "next", **done})

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from manyhands.compat import foreach_norm
 from manyhands.data.feeds import Feed
 from manyhands.engine.loop import checkpoint, checkpoint_folder
 from manyhands.engine.loop.checkpoint_folder import Position
@@ -223,7 +224,7 @@ class Loop:
     def _check_weights(self) -> None:
         """The loss of a step is taken before its update: only the weights show what the last update did."""
         mine = [local(each.detach()) for each in self.context.model.parameters()]
-        bad = (~torch.stack(torch._foreach_norm(mine)).isfinite()).sum()
+        bad = (~torch.stack(foreach_norm(mine)).isfinite()).sum()
         if self.context.team.sum(bad).item():
             raise self._diverged("a weight is not finite after", self.position.step)
 

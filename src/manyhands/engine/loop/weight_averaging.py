@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
+from manyhands.compat import BatchNorm
 from manyhands.data.feeds import Feed
 from manyhands.engine.loop.context import TrainContext
 from manyhands.engine.loop.evaluate import Score, evaluate
@@ -144,9 +144,9 @@ class Average:
         state = self.context.model.state_dict()
         return [local(state[name]) for name in self.names]
 
-    def _norms(self) -> list[_BatchNorm]:
+    def _norms(self) -> list[BatchNorm]:
         modules = self.context.model.modules()
-        return [each for each in modules if isinstance(each, _BatchNorm) and each.track_running_stats]
+        return [each for each in modules if isinstance(each, BatchNorm) and each.track_running_stats]
 
     def _buffers(self) -> list[Tensor]:
         return [each for norm in self._norms() for each in norm.buffers(recurse=False)]

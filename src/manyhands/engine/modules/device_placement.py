@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
+from manyhands.compat import tree_map_only
 from manyhands.errors import PlanError
 
 

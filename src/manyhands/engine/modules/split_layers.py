@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from manyhands.compat import ConvNd, ConvTransposeNd
 from manyhands.engine.modules.weight_grad_store import Made, WeightGradStore, overlapped_wgrad
 
 
@@ -137,7 +137,7 @@ def defer(module: nn.Module, later: WeightGradStore) -> bool:
         usual = torch.is_grad_enabled() and len(given) == 1 and not named
         # A weight that is itself computed (by a parametrization) has no gradient of its own.
         learns = any(each.requires_grad for each in weights) and all(each.is_leaf for each in weights)
-        if not usual or not learns or (isinstance(module, _ConvNd) and given[0].dim() != module.weight.dim()):
+        if not usual or not learns or (isinstance(module, ConvNd) and given[0].dim() != module.weight.dim()):
             return whole(*given, **named)  # type: ignore[no-any-return]
         kind, x = _kind(module, *given)
         low = _autocast(x)
@@ -159,14 +159,14 @@ def _kind(module: nn.Module, x: Tensor) -> tuple[_Kind, Tensor]:
     """What the layer does, and of what: padding that is no plain number of zeros goes before it."""
     if isinstance(module, nn.Embedding):
         return _Table(-1 if module.padding_idx is None else module.padding_idx, module.scale_grad_by_freq), x
-    if not isinstance(module, _ConvNd):
+    if not isinstance(module, ConvNd):
         return _Dense(), x
     padding: Any = module.padding
     if isinstance(padding, str) or module.padding_mode != "zeros":
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         x = functional.pad(x, module._reversed_padding_repeated_twice, mode)
         padding = (0,) * len(module.kernel_size)
-    transposed = isinstance(module, _ConvTransposeNd)
+    transposed = isinstance(module, ConvTransposeNd)
     more = (module.dilation, transposed, module.output_padding, module.groups)
     return _Convolution((module.stride, padding, *more)), x
 

@@ -20,15 +20,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
 from torch.nn.functional import batch_norm
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.comm.ranks.rank_group import Team
+from manyhands.compat import BatchNorm, disable_dynamo
 from manyhands.errors import ModelError
 
 
-class GlobalBatchNorm(_BatchNorm):
+class GlobalBatchNorm(BatchNorm):
     """Batch normalization whose statistics, in training, are those of the batch of all ranks.
 
     Muted, a layer takes part in what the ranks exchange, but its rows count for nothing: for a rank that has no
@@ -44,7 +43,7 @@ class GlobalBatchNorm(_BatchNorm):
         return self._over_ranks(input)
 
     # A compiler must not reorder or drop what ranks exchange. (The public decorator would import it at once.)
-    @_disable_dynamo
+    @disable_dynamo
     def _over_ranks(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -90,7 +89,7 @@ def over_ranks(model: nn.Module, team: Team) -> list[GlobalBatchNorm]:
     """Let every batch normalization of a model, in place, span the ranks; gives these layers, none for one rank."""
     if team.world == 1:
         return []
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    layers = [layer for layer in model.modules() if isinstance(layer, BatchNorm)]
     for layer in layers:
         if type(layer) not in SWAPS and not isinstance(layer, GlobalBatchNorm):
             name = type(layer).__name__
@@ -104,14 +103,14 @@ def over_ranks(model: nn.Module, team: Team) -> list[GlobalBatchNorm]:
     return spanning
 
 
-def own_norms(model: nn.Module) -> list[_BatchNorm]:
+def own_norms(model: nn.Module) -> list[BatchNorm]:
     """The layers that do not span ranks."""
     return [
-        layer for layer in model.modules() if isinstance(layer, _BatchNorm) and not isinstance(layer, GlobalBatchNorm)
+        layer for layer in model.modules() if isinstance(layer, BatchNorm) and not isinstance(layer, GlobalBatchNorm)
     ]
 
 
-def with_own_norms(model: nn.Module, norms: Sequence[_BatchNorm], inputs: Tensor) -> Tensor:
+def with_own_norms(model: nn.Module, norms: Sequence[BatchNorm], inputs: Tensor) -> Tensor:
     """A model's output, its norms by this rank's statistics; of one sample, which has none, by those tracked so far."""
     learning = [norm for norm in norms if norm.training] if len(inputs) == 1 else []
     for norm in learning:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.ranks.rank_group import Team
+from manyhands.compat import foreach_norm
 from manyhands.data.sampler import Share
 
 DECAY = 0.98  # of the smoothing: about the last fifty measured steps count
@@ -109,4 +110,4 @@ class Noise:
 
 
 def _square(gradients: Sequence[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(list(gradients))).double().square().sum()
+    return torch.stack(foreach_norm(list(gradients))).double().square().sum()

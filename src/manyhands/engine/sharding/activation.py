@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyhands.compat import DisableTorchFunctionSubclass
 from manyhands.engine.sharding.elementwise import (
     ASKED,
     DECIDES,
@@ -64,7 +65,7 @@ class Known(Tensor):
             return NotImplemented
         kwargs, name = kwargs or {}, name_of(func)
         known = tensors(Known, (args, kwargs))
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             some = any(each.some for each in known)
             if name in DECIDES and some:
                 _refuse_decision(name)
@@ -91,7 +92,7 @@ class Part(Known):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, name_of(func)
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             if name in ASKED or (name.endswith("=") and name != "data="):
                 return func(*args, **kwargs)
             if name in SIZES:
@@ -139,7 +140,7 @@ def part_of(tensor: Tensor, post: Post, lay: Lay, kin: Kin | None = None) -> Par
 
 
 def plain(part: Tensor) -> Tensor:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return part.as_subclass(Tensor)
 
 
@@ -218,7 +219,7 @@ def feature_dim(tensor: Tensor) -> int:
 
 def _memory(tensor: Tensor) -> int:
     """Which memory it lies in."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return int(tensor.untyped_storage()._cdata)
 
 

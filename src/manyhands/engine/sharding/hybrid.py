@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from manyhands.comm.ranks.rank_group import Team
+from manyhands.compat import BatchNorm
 from manyhands.data.sampler import Batch
 from manyhands.engine.modules.buffers import average
 from manyhands.engine.modules.split_layers import defer
@@ -81,7 +81,7 @@ class Hybrid(SingleProcess):
             if module is None or (any(module.children()) and not isinstance(module, nn.MultiheadAttention)):
                 continue
             check(module, layer, split)
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, BatchNorm):
                 over_ranks(module, groups.team(split))
             summing = groups.of(reduction_groups(split))
             fellows = groups.fellows(takes(layer, split), self.post) if _takes_all(layer) else None
@@ -105,7 +105,7 @@ class Hybrid(SingleProcess):
         self.counted = [
             (f"{cut.name}.{name}", group)
             for cut in self.cuts
-            if not isinstance(cut.module, _BatchNorm) and (group := groups.of(sample_groups(cut.split))) is not None
+            if not isinstance(cut.module, BatchNorm) and (group := groups.of(sample_groups(cut.split))) is not None
             for name, _ in cut.module.named_buffers()
         ]
         self.loss_layout = _rows_of(splits[-1])

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from manyhands.compat import tree_leaves, tree_map_only
 
 
 def tensors(kind: type[Tensor], value: Any) -> list[Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from manyhands.comm.ranks import objects
+from manyhands.compat import DisableTorchFunctionSubclass
 from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm
 from manyhands.engine.sharding.activation import Known, Part, along, become, current, kin_of, moved_like, part_of, plain
 from manyhands.engine.sharding.layers.attention import Attention
@@ -214,7 +215,7 @@ class Cut:
 
     def _nothing(self, inputs: Sequence[Tensor], lay: Lay, shape: Sequence[int]) -> Part:
         """What no rows make, the short way: half of what a pipeline's rank goes through is elsewhere."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return part_of(absent(self.post, shape, inputs, self._agreed(None)), self.post, lay)
 
     def _taken(self, features: int) -> Layout:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from manyhands.compat import ConvNd, ConvTransposeNd, NormBase
 from manyhands.errors import ModelError, PlanError
 from manyhands.graph.graph import Layer
 from manyhands.plan.sharding import Split
@@ -69,15 +68,15 @@ def way_of(module: nn.Module, name: str) -> Way:
         return Way(reduction=1, pieces=module.num_heads) if name == "out_proj.weight" else Way()
     if type(module).__name__ == LOCAL:
         return Way(parameter=1 if name == "weight" else 0)
-    if name == "bias" and isinstance(module, nn.Linear | _ConvNd):
+    if name == "bias" and isinstance(module, nn.Linear | ConvNd):
         return Way(parameter=0)
-    if isinstance(module, _ConvTransposeNd):
+    if isinstance(module, ConvTransposeNd):
         return Way(parameter=1, reduction=0)
-    if isinstance(module, nn.Linear | _ConvNd):
+    if isinstance(module, nn.Linear | ConvNd):
         return Way(parameter=0, reduction=1)
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return Way(parameter=1, reduction=0)
-    if isinstance(module, _NormBase):
+    if isinstance(module, NormBase):
         return Way(parameter=0)
     return Way()
 
@@ -87,7 +86,7 @@ def check(module: nn.Module, layer: Layer, split: Split) -> None:
     name, cut = f"layer {layer.name} ({type(module).__name__})", split.parameter * split.reduction > 1
     if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
         raise ModelError(f"{name} takes positions first: a layer that is cut takes samples first; use batch_first=True")
-    known = nn.Linear | _ConvNd | nn.Embedding | nn.EmbeddingBag | _NormBase | nn.RNNBase | nn.MultiheadAttention
+    known = nn.Linear | ConvNd | nn.Embedding | nn.EmbeddingBag | NormBase | nn.RNNBase | nn.MultiheadAttention
     is_known = isinstance(module, known) or type(module).__name__ == LOCAL
     if cut and any(True for _ in module.parameters()) and (not is_known or _mixes(module)):
         raise PlanError(f"{name} cannot be cut by its features: only its samples can; use sample in its split")

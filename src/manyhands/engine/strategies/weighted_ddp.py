@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map_only
 
 from manyhands.comm.comm_hook import Compression
 from manyhands.comm.ranks.rank_group import Team
+from manyhands.compat import tree_map_only
 from manyhands.engine.modules.sync_batchnorm import GlobalBatchNorm, over_ranks
 from manyhands.engine.strategies.sharded_loader import CURRENT_SHARE
 from manyhands.errors import ModelError

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from manyhands.compat import foreach_add_, foreach_copy_, foreach_div_, foreach_mul_, foreach_sub, foreach_sub_
 from manyhands.optim import factory
 from manyhands.plan.consistency import elastic_rate
 from manyhands.simulate.cluster.trainer import Learner
@@ -63,8 +64,8 @@ class Apart(Learner):
         """Of all workers' tensors."""
         total = [each.clone() for each in self.own[0].tensors]
         for own in self.own[1:]:
-            torch._foreach_add_(total, own.tensors)
-        torch._foreach_div_(total, self.workers)
+            foreach_add_(total, own.tensors)
+        foreach_div_(total, self.workers)
         return total
 
     def gather(self) -> None:
@@ -96,16 +97,16 @@ class LocalSGD(Apart):
     def _average(self) -> None:
         mean = self.mean()
         for own in self.own:
-            torch._foreach_copy_(own.tensors, mean)
+            foreach_copy_(own.tensors, mean)
 
     def _draw(self, centre: list[Tensor]) -> None:
         """The workers and the centre draw each other."""
         before, rate = [each.clone() for each in centre], elastic_rate(self.workers)
         for own in self.own:
-            drawn = torch._foreach_sub(own.tensors, before)
-            torch._foreach_mul_(drawn, rate)
-            torch._foreach_sub_(own.tensors, drawn)
-            torch._foreach_add_(centre, drawn)
+            drawn = foreach_sub(own.tensors, before)
+            foreach_mul_(drawn, rate)
+            foreach_sub_(own.tensors, drawn)
+            foreach_add_(centre, drawn)
 
     def gather(self) -> None:
         if self.centre is None:
@@ -150,6 +151,6 @@ class Gossip(Apart):
 
     def _settle(self, own: Own) -> None:
         if own.owed is not None:
-            torch._foreach_add_(own.tensors, own.owed)
+            foreach_add_(own.tensors, own.owed)
             self.spare.append(own.owed)
             own.owed = None

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from manyhands.compat import BatchNorm
 from manyhands.optim.factory import set_lr
 from manyhands.plan.consistency import late_factor
 from manyhands.simulate.cluster.trainer import GradientList, Learner
@@ -43,7 +43,7 @@ class Together(Learner):
         super().__init__(*told)
         self.ahead = staleness
         self.sums: dict[int, Sum] = {}
-        self.whole = in_step and any(isinstance(each, _BatchNorm) for each in self.model.modules())
+        self.whole = in_step and any(isinstance(each, BatchNorm) for each in self.model.modules())
 
     def acts(self, crew: Workers) -> Iterator[Act]:
         return crew.together(self.ahead)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from manyhands.compat import DisableTorchFunctionSubclass
 from manyhands.engine.sharding.tensor_parallel_group import Fellows
 from manyhands.plan.tensor_layout import Span
 
@@ -38,7 +39,7 @@ class Logits(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             if func is functional.cross_entropy:
                 return _cross_entropy(*args, **kwargs)
             return func(*args, **(kwargs or {}))
