@@ -48,7 +48,7 @@ def test_one_device_is_best_where_it_is(manyhands: Any, tmp_path: Path, small: t
 
 def test_the_plan_that_was_found_here(manyhands: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, best = Candidate(parse("plain"), None, 20.0, 0.2), Candidate(parse("data:2,threads=1"), 9.0, 10.0, 0.1)
-    monkeypatch.setattr(choose, "find", lambda *_: SearchResult(best, (best, plain), 30.0))
+    monkeypatch.setattr(choose, "search_plan", lambda *_: SearchResult(best, (best, plain), 30.0))
     out = tmp_path / "plan.toml"
     said = manyhands("plan", "convnet", "-o", out, "--json")
     assert said.code == 0, said.err

@@ -21,7 +21,7 @@ def test_every_time_is_the_same(name: str, devices: int, monkeypatch: pytest.Mon
         player = simulation.Executor()
         player.compiles = compiles
         monkeypatch.setattr(simulation, "is_compiled", lambda function: False)
-        monkeypatch.setattr(simulation, "play", player)
+        monkeypatch.setattr(simulation, "execute", player)
         played = Simulation(problem(graph, machine(devices), 96), first)
         seen.append((played.step_ns, played.times(), played.change(changed), played.times()))
         assert player.compiles == compiles
@@ -30,7 +30,7 @@ def test_every_time_is_the_same(name: str, devices: int, monkeypatch: pytest.Mon
 
 def test_much_work_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     player = simulation.Executor()
-    monkeypatch.setattr(simulation, "play", player)
+    monkeypatch.setattr(simulation, "execute", player)
     monkeypatch.setattr(simulation, "is_compiled", lambda function: False)
     monkeypatch.setattr(simulation, "WORK", 100)
     graph = zoo_graph("text")

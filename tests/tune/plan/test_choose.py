@@ -197,7 +197,7 @@ def test_auto_trains_what_was_found(
     monkeypatch.setenv("MANYHANDS_HOME", str(shared_home))
     plan = resolve(parse(f"{words},{BOUND}"), SMALL, detect())
     best = Candidate(plan, 2.5, 3.0, 0.1)
-    monkeypatch.setattr(choose, "find", lambda *_: SearchResult(best, (best,), 12.5))
+    monkeypatch.setattr(choose, "search_plan", lambda *_: SearchResult(best, (best,), 12.5))
     run = api.start(SMALL, parse("auto"), tmp_path / "run")
     assert run.status == "finished"
     assert run.result is not None

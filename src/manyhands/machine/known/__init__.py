@@ -1,1 +1,1 @@
-"""Machines that are described, as TOML, with the sources of their figures."""
+"""Which machines are described for those who do not have them? Start reading at `k20-pcie.toml`."""

@@ -1,1 +1,1 @@
-"""The live page: run folders, watched by a small server."""
+"""How is the live page served? Start reading at `serve`, then `app` and `index`."""
