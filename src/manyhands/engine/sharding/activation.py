@@ -150,7 +150,11 @@ def current(known: Known, name: str) -> Known:
         known = known.now
     if known.seen != known.kin.changed:
         if known.kin.latest is not None:
-            return _none_of(known, known.kin.latest) if isinstance(known, Part) else known
+            if not isinstance(known, Part):
+                return known
+            # Made once: with rows it is brought elsewhere once, however often it is used.
+            known.now = _none_of(known, known.kin.latest)
+            return known.now
         if known.kin.memory != _memory(known):
             raise ModelError(
                 f"{name or 'the model'} uses a tensor of which a view was changed in place, and each rank has a part "
@@ -163,7 +167,9 @@ def current(known: Known, name: str) -> Known:
 def _none_of(part: Part, latest: Tensor) -> Part:
     """No rows, which depend on a change as they do where there are rows."""
     inputs = [plain(part), plain(latest)]
-    return part_of(absent(part.post, part.shape[1:], inputs, part.dtype), part.post, part.lay, part.kin)
+    none = part_of(absent(part.post, part.shape[1:], inputs, part.dtype), part.post, part.lay, part.kin)
+    none.stage = part.stage
+    return none
 
 
 def moved_like(part: Part, lay: Lay) -> Tensor:
