@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -10,7 +9,7 @@ from typing import Any
 
 import typer
 
-from manyhands.cli import output, version
+from manyhands.cli import interrupts, output, version
 from manyhands.cli.commands import Commands
 from manyhands.comm.launch.bootstrap import end_now
 from manyhands.comm.launch.error_reporting import speaks
@@ -43,9 +42,7 @@ app.callback()(version.options)
 
 def main() -> None:
     """Run a command; errors become one line and an exit code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: a run must not look alive for ever
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, signal.default_int_handler)
+    interrupts.install()
     code = run(sys.argv[1:])
     if code and place() is not None:
         end_now(code)

@@ -36,10 +36,10 @@ def work(run: run_folder.Run, *, resume: bool = False, entered: bool = False) ->
 
         team = Team() if plan.is_async else Team(rank, plan.world)
         about = {"rank": rank, "pid": os.getpid(), "host": platform.node(), "cores": sorted(os.sched_getaffinity(0))}
-        everyone = team.all_gather_json(about)
-        if rank == 0:
-            run = run.update(status="running", ranks=everyone, error=None, exit_code=None)
         try:
+            everyone = team.all_gather_json(about)
+            if rank == 0:
+                run = run.update(status="running", ranks=everyone, error=None, exit_code=None)
             result = train(run, order_of(run), plan, team, resume=resume, started=started)
         except RuntimeError as error:
             raise named(error, order_of(run).train.timeout) or error from error
