@@ -63,4 +63,4 @@ def values(backend: str, rank: int, world: int) -> None:
 
 @pytest.mark.parametrize("backend", ["gloo", "shm", "mpi"])
 def test_over_ranks(pools, backend: str) -> None:
-    pools(backend).run("comm.test_objects:values", backend, 3)
+    pools(backend).run("comm.ranks.test_objects:values", backend, 3)
