@@ -158,8 +158,8 @@ def near(repeats: int) -> Iterator[str]:
             yield _near(name, Task(made, 64, devices), repeats)
     yield (
         "\nExact: the fastest of all plans that begin at the first device and whose neighbouring layers hand over in "
-        "step (search/exact.py). The chain looks at others too, so it may be below 1; here it starts from the presets "
-        "alone, while `manyhands plan` starts from the exact plan as well."
+        "step (dynamic_programming.py). The chain looks at others too, so it may be below 1; here it starts from the "
+        "presets alone, while `manyhands plan` starts from the exact plan as well."
     )
 
 

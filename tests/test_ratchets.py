@@ -98,7 +98,11 @@ def test_offenders_only_become_fewer() -> None:
 def where(offence: dict[str, object]) -> str:
     """File and function of what ruff has found."""
     path, line = Path(str(offence["filename"])), offence["location"]["row"]  # type: ignore[index]
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     inner = max((each for each in functions if each.lineno <= line <= (each.end_lineno or 0)), key=lambda it: it.lineno)
     return f"{path.relative_to(SOURCE)} {inner.name}"
 

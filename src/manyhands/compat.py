@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
+from torch.nn.modules.dropout import _DropoutNd as DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ConvNd",  # all convolutions
     "ConvTransposeNd",
     "DisableTorchFunctionSubclass",  # a tensor in parts: its plain tensor
+    "DropoutNd",  # all dropouts
     "FileStore",  # of these six torch.distributed has public names, which its types do not tell
     "GradBucket",
     "HashStore",
@@ -36,6 +38,7 @@ __all__ = [
     "create_work_from_future",  # our process groups: a Work that DDP's reducer waits for
     "disable_dynamo",  # batch norm over ranks in a compiled model; torch.compiler's loads dynamo at once
     "get_default_store",  # naming the ranks that a collective waits for
+    "storage_id",
     "tree_leaves",  # tensors in what a user's model takes and gives
     "tree_map_only",
     "untested",
@@ -53,6 +56,11 @@ foreach_mul, foreach_mul_ = torch._foreach_mul, torch._foreach_mul_
 foreach_norm = torch._foreach_norm
 foreach_sqrt = torch._foreach_sqrt
 foreach_sub, foreach_sub_ = torch._foreach_sub, torch._foreach_sub_
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Which memory a tensor lies in, also where that is empty: views in place are told apart by it."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def untested(version: str) -> str | None:

@@ -177,6 +177,34 @@ def _residual_in_place(model: "Drawn") -> Code:
     return code
 
 
+def _view_changed_twice(model: "Drawn") -> Code:
+    number = model.add(nn.Linear(model.width, model.width))
+
+    def code(model: "Drawn", x: Tensor) -> Tensor:
+        y, x = model.layers[number](x), x * 1.0
+        half = x[:, : x.shape[1] // 2]
+        half += 1
+        y = y + x  # which keeps no x for its gradient
+        half += 1
+        return y + torch.relu(x) * x
+
+    return code
+
+
+def _changed_view_in_no_grad(model: "Drawn") -> Code:
+    number = model.add(nn.Linear(model.width, model.width))
+
+    def code(model: "Drawn", x: Tensor) -> Tensor:
+        x = x * 1.0
+        half = x[:, : x.shape[1] // 2]
+        half += 1
+        with torch.no_grad():
+            scale = model.layers[number](x).mean(1, keepdim=True)
+        return model.layers[number](x) + x * scale
+
+    return code
+
+
 def _kept_and_changed(model: "Drawn") -> Code:
     """A shortcut that an in-place change reaches, as it reaches on one device."""
     number = model.add(nn.Linear(model.width, model.width))
@@ -400,4 +428,7 @@ CONSTRUCTS: dict[str, Callable[["Drawn"], Code]] = {
     "recomputed": _recomputed,
     "layer_norm()": _stateless(_functional_norm),
     "no_grad": _stateless(_stopped),
+    # found by drawing, and not drawn: all seeds would draw other models
+    "a view changed twice": _view_changed_twice,
+    "a changed view in no_grad": _changed_view_in_no_grad,
 }

@@ -75,8 +75,8 @@ class Drawn(nn.Module):
         return result
 
 
-# Every plan that cuts layers refuses these: a model that has one would say nothing of its other constructs.
-NOT_DRAWN = {"own parameter", "own matrix", "linear()", "tied"}
+# Every plan that cuts layers refuses the first four: a model that has one would say nothing of its other constructs.
+NOT_DRAWN = {"own parameter", "own matrix", "linear()", "tied", "a view changed twice", "a changed view in no_grad"}
 KINDS = {
     "in place": {"clamp_", "x[mask] = 0", "sub_", "tanh_", "masked_fill_", "x.data[:, 0] = 1", "x[:, 1] = y"}
     | {"a view in place", "relu(inplace)", "y += x", "kept.mul_"},

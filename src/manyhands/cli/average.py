@@ -1,4 +1,4 @@
-"""`manyhands average` and `manyhands ensemble`: several models made one, or asked together."""
+"""`manyhands average`: several models made one."""
 
 from pathlib import Path
 from typing import Annotated

@@ -19,10 +19,13 @@ def install() -> None:
 
 def interrupt(number: int, frame: FrameType | None) -> None:
     waits = signal.getsignal(signal.SIGALRM) is interrupt
-    if not _is_importing(frame) or (waits and number != signal.SIGALRM):
-        raise KeyboardInterrupt
-    signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    if _is_importing(frame) and (number == signal.SIGALRM or not waits):
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        return
+    signal.setitimer(signal.ITIMER_REAL, 0)  # one that waits still must not come into the clearing up
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -1,4 +1,4 @@
-"""`manyhands predict` and `manyhands export`: from a run to its use."""
+"""`manyhands predict`: what a run's model says of new files."""
 
 from pathlib import Path
 from typing import Annotated

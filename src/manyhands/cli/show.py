@@ -1,4 +1,4 @@
-"""`manyhands runs` and `manyhands show`."""
+"""`manyhands show`: one run."""
 
 from typing import Any
 

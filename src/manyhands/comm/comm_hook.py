@@ -185,8 +185,8 @@ class Compression:
             tensor.copy_(part.view_as(tensor))
 
     def _all_reduce(self, tensor: Tensor) -> Any:
-        connection = WIDER.get(tensor.dtype, tensor.dtype) if isinstance(self.group, MpiGroup) else tensor.dtype
-        self.sent_bytes += tensor.numel() * connection.itemsize
+        sent_as = WIDER.get(tensor.dtype, tensor.dtype) if isinstance(self.group, MpiGroup) else tensor.dtype
+        self.sent_bytes += tensor.numel() * sent_as.itemsize
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
 

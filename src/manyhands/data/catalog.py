@@ -1,4 +1,4 @@
-"""Catalog: their files, where these come from, under which licence, and who reads them."""
+"""Catalog: the data sets that have a name: their files, where these are from, under which licence, who reads them."""
 
 import os
 from dataclasses import dataclass

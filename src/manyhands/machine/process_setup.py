@@ -30,7 +30,7 @@ def keep_memory() -> bool:
 
     By default every activation above 128 KiB is mapped, faulted in page by page and unmapped again at each
     step. Kept, the MNIST convnet at batch 256 trains 1.4 times as fast on 2 cores (benchmarks/results). All
-    threads have one shared memory, since others keep no more than 64 MiB: interleaved passes of AlexNet, which are
+    threads have one arena, since others keep no more than 64 MiB: interleaved passes of AlexNet, which are
     threads, took 1.4 times as long with arenas of their own.
     """
     try:

@@ -1,4 +1,4 @@
-"""Factory: as the usual script writes them, or in torch's fastest implementation."""
+"""Factory: optimizers by name, as the usual script writes them, or in torch's fastest implementation."""
 
 from collections.abc import Iterable
 from typing import Any

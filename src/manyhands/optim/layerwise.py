@@ -36,7 +36,8 @@ class Parts(Protocol):
         """Sums of squares of the whole tensors, from a column for each part; all ranks call it together."""
 
 
-# Of tensors, and of the numbers in compiled passes, which numba keeps by the date of passes.py alone: touch that, too.
+# Of tensors, and of the numbers in compiled passes, which numba keeps by the date of cpu_kernels.py alone: touch that,
+# too.
 def ratio(weights: Any, updates: Any) -> Any:
     """How far layers go, by norms."""
     known = (weights > 0) * (updates > 0) * 1.0

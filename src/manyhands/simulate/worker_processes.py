@@ -1,7 +1,7 @@
 """Worker processes: what the workers of an epoch do when, for each kind of consistency, as a stream of acts.
 
 Times do not depend on what is learned, so that the stream is known without a model; a training obeys it with real
-weights (runs.cluster). The rules of who waits for whom are plan.consistency's, as in the engine.
+weights (simulate.cluster). The rules of who waits for whom are plan.consistency's, as in the engine.
 
     together  ─┬ pull ─ compute ─ push ─┬─ update ─        all parts of a batch, one update; `staleness` steps ahead
                └ pull ─ compute ─ push ─┘                  at most; without servers: a sum over all, which each applies

@@ -53,10 +53,8 @@ class WorkerTiming:
 
 def between(cluster: Cluster, devices: int) -> tuple[float, float]:
     """Nanoseconds of latency, and bytes in a nanosecond, from one of so many devices to another far from it."""
-    activation_of_turn = [level for level in cluster.levels if level.devices < devices] or [cluster.levels[0]]
-    return 1e3 * max(level.latency_us for level in activation_of_turn), min(
-        level.gb_per_s for level in activation_of_turn
-    )
+    levels = [level for level in cluster.levels if level.devices < devices] or [cluster.levels[0]]
+    return 1e3 * max(level.latency_us for level in levels), min(level.gb_per_s for level in levels)
 
 
 def all_reduce(cluster: Cluster, devices: int, size: int) -> int:

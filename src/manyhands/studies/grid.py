@@ -1,4 +1,4 @@
-"""Grid: what is varied in each, by axis, and what a cell is called."""
+"""Grid: the cells of a study: what is varied in each, by axis, and what a cell is called."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

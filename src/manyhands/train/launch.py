@@ -1,7 +1,6 @@
-"""Launch: one training from a config and a plan to a finished folder.
+"""Launch: carry out the order in a run's folder, in this process or on ranks, and go on with one that was interrupted.
 
-`begin` makes the folder, and its run.json is the whole order; `execute` carries it out in this process. So a
-rank or a repeat in a fresh process needs to be told the folder alone.
+run.json is the whole order (train.create makes it): a rank or a repeat in a fresh process is told the folder alone.
 """
 
 from collections.abc import Callable, Iterator

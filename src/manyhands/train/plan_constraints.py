@@ -1,4 +1,4 @@
-"""Plan constraints: device, backend, cores, threads, allocator."""
+"""Plan constraints: refuses what does not go together, and decides what must be known before torch is imported."""
 
 from manyhands.comm.ranks.rank_info import Place
 from manyhands.config import Config

@@ -117,9 +117,9 @@ def _train(
         if plan.compile == "on":
             torch.compiler.reset()  # else the ninth training of a process meets dynamo's limit and runs eagerly
         guard(config, plan, dataset, team)
-        warnings = untested(torch.__version__), sample_mixing.warning_of(config, plan, dataset)
-        for line in filter(None, warnings if team.is_leader else ()):
-            say(line)
+        if team.is_leader:
+            for line in filter(None, (untested(torch.__version__), sample_mixing.warning_of(config, plan, dataset))):
+                say(line)
         job = assemble(config, plan.alone() if plan.is_async else plan, dataset, team, say)
         if (every := config.log.noise_steps) is not None:
             every = 1 if plan.capture == "on" else every  # a graph does the same at every step

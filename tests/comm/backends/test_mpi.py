@@ -34,8 +34,10 @@ def test_a_rank_that_fails_ends_the_others() -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
-def test_memory_of_ranks_that_were_killed_is_found() -> None:
+def test_memory_of_ranks_that_were_killed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that is killed between making its shared memory and taking the name away leaves it, mapped by nobody."""
+    for each in (mpirun_launcher, mpich_memory):  # a name of its own: another launch would clear away the real one
+        monkeypatch.setattr(each, "SHARED", f"/dev/shm/mpich-test-{os.getpid()}_")
     kept, left = (Path(f"{mpich_memory.SHARED}test_{os.getpid()}_{number}") for number in range(2))
     try:
         for each in (kept, left):

@@ -160,7 +160,7 @@ def _unmapped() -> set[Path]:
     folder, prefix = os.path.split(SHARED)
     mine = {each for each in Path(folder).glob(f"{prefix}*") if _is_mine(each)}
     if mine:
-        for process in Path("/proc").glob("[0-9]*"):
+        for process in filter(_is_mine, Path("/proc").glob("[0-9]*")):
             mine.difference_update(memory_of(process.name))
     return mine
 

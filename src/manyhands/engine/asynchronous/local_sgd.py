@@ -1,5 +1,4 @@
-"""Local SGD: local SGD: every rank learns weights of its own from its part of each batch; now and then all are
-averaged.
+"""Local SGD: every rank learns weights of its own from its part of each batch; now and then all are averaged.
 
     every=3         rank 0   ─●─●─●┐ ┌●─●─●┐ ┌●─           mean       x ← mean of all x
                                    ├─┤     ├─┤             elastic    d = a·(x − c)    x ← x − d    c ← c + Σ d

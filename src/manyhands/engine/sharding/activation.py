@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyhands.compat import DisableTorchFunctionSubclass
+from manyhands.compat import DisableTorchFunctionSubclass, storage_id
 from manyhands.engine.sharding.elementwise import (
     ASKED,
     DECIDES,
@@ -146,15 +146,16 @@ def plain(part: Tensor) -> Tensor:
 
 def current(known: Known, name: str) -> Known:
     """What a tensor is by now; refuses one that a change has passed by."""
+    asked = known
     if isinstance(known, Part) and known.now is not None:
         known = known.now
     if known.seen != known.kin.changed:
         if known.kin.latest is not None:
-            if not isinstance(known, Part):
+            if not isinstance(known, Part) or not isinstance(asked, Part):
                 return known
-            # Made once: with rows it is brought elsewhere once, however often it is used.
-            known.now = _none_of(known, known.kin.latest)
-            return known.now
+            # Made once a change: with rows it is brought elsewhere once, however often it is used.
+            asked.now = _none_of(known, known.kin.latest)
+            return asked.now
         if known.kin.memory != _memory(known):
             raise ModelError(
                 f"{name or 'the model'} uses a tensor of which a view was changed in place, and each rank has a part "
@@ -167,7 +168,8 @@ def current(known: Known, name: str) -> Known:
 def _none_of(part: Part, latest: Tensor) -> Part:
     """No rows, which depend on a change as they do where there are rows."""
     inputs = [plain(part), plain(latest)]
-    none = part_of(absent(part.post, part.shape[1:], inputs, part.dtype), part.post, part.lay, part.kin)
+    with torch.enable_grad():  # whoever uses it first: later uses may learn
+        none = part_of(absent(part.post, part.shape[1:], inputs, part.dtype), part.post, part.lay, part.kin)
     none.stage = part.stage
     return none
 
@@ -226,7 +228,7 @@ def feature_dim(tensor: Tensor) -> int:
 def _memory(tensor: Tensor) -> int:
     """Which memory it lies in."""
     with DisableTorchFunctionSubclass():
-        return int(tensor.untyped_storage()._cdata)
+        return storage_id(tensor)
 
 
 def _changed(known: Tensor) -> None:

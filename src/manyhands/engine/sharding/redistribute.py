@@ -154,7 +154,8 @@ class Post:
         }
         for target, group in _grouped((each.target, each) for each in leaving):
             pieces = [_narrow(tensor, each.block, given, lay.dim).reshape(-1) for each in group]
-            message = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            # What a model made is copied: it may be changed in place while it is still on its way.
+            message = torch.cat(pieces) if len(pieces) > 1 else pieces[0] if back else pieces[0].clone()
             self.sent_bytes += message.numel() * message.element_size()
             self.pending.append(send(message, target, tag=tag))
 

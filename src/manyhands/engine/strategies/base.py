@@ -1,14 +1,14 @@
 """Base: how a rank's model and optimizer stay those of all ranks.
 
-    Alone        one process: nothing to exchange
-    Shared       shared memory holds the weights once and a row of gradients a rank; each updates its part
-    Replicated   DistributedDataParallel: each rank has all weights, gradients are added up during backward
-    Sharded      FSDP2: each rank has a part of the weights, which are gathered layer by layer
-    Hybrid       every layer split in its own way
-    Local        each rank learns weights of its own, which are averaged now and then
-    Stale        sums of gradients come a few steps later; nobody waits for those of the step before
+    SingleProcess      nothing to exchange
+    Shared             shared memory holds the weights once and a row of gradients a rank; each updates its part
+    Replicated         DistributedDataParallel: each rank has all weights, gradients are added up during backward
+    Sharded            FSDP2: each rank has a part of the weights, which are gathered layer by layer
+    Hybrid             every layer split in its own way
+    LocalSGD           each rank learns weights of its own, which are averaged now and then
+    StaleSynchronous   sums of gradients come a few steps later; nobody waits for those of the step before
 
-Whatever the exchange, what a checkpoint holds is as one device would have it.
+Whatever the strategy, what a checkpoint holds is as one device would have it.
 """
 
 import contextlib

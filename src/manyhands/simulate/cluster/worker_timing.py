@@ -1,4 +1,4 @@
-"""Worker timing: what its workers take on a described machine, and what has to be known of any."""
+"""Worker timing: what a plan's workers take on a described machine, and what has to be known to time any."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

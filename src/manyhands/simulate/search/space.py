@@ -21,7 +21,7 @@ Way = tuple[int, int, int, int]  # degrees by sample, parameter, reduction, and 
 
 @dataclass(frozen=True)
 class Space:
-    """Arrays: the compiled loop takes them (see board.Tries)."""
+    """Arrays: the compiled loop takes them (see arrays.Tries)."""
 
     devices: int
     factors: Ints  # primes of their number

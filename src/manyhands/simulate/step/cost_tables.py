@@ -55,7 +55,7 @@ class Tables:
         for p, parameter, r, reduction in self._features():
             at = (number, k, p, r)
             forward, backward = self.costs.layer(layer, samples, parameter, reduction)
-            # At least one: see transfer.
+            # At least one: see collectives.
             self.forward[at], self.backward[at] = max(forward, 1), max(backward, 1)
             if self.zerobubble and waits(layer):
                 self.backward[at] = max(backward, 2)

@@ -109,15 +109,15 @@ def build_edge(problem, board, edge, buffer):
             crossing = _crossing(from_, to, groups, each, copies, others, problem.ring, duplex, board.tally)
             if crossing > 0.0:
                 span |= 1 << level
-                activation_of_turn = nanoseconds(crossing, problem.rate[level], relays, problem.latency[level])
+                crossing_ns = nanoseconds(crossing, problem.rate[level], relays, problem.latency[level])
                 forward, backward = (
-                    max(forward, activation_of_turn) if forward else 0,
-                    max(backward, activation_of_turn),
+                    max(forward, crossing_ns) if forward else 0,
+                    max(backward, crossing_ns),
                 )
         if sums:
-            added, activation_of_turn = all_reduce(problem, have, sources, board.tally)
+            added, spans = all_reduce(problem, have, sources, board.tally)
             backward += added
-            span |= activation_of_turn
+            span |= spans
         board.span[buffer, edge, number] = span | (ALIKE if _alike(sources, targets) else 0)
         move[FORWARD, number], move[BACKWARD, number] = forward, backward
         fastest[FORWARD], fastest[BACKWARD] = min(fastest[FORWARD], forward), min(fastest[BACKWARD], backward)

@@ -49,7 +49,7 @@ def gradients(problem: Problem, board: SimulationState, layer: int) -> Taken:
 
 
 def _add(taken: Taken, board: SimulationState, layer: int, kind: int) -> None:
-    """Parts that differ in their samples alone add up, or in what they reduce alone; see transfer.build_layer."""
+    """Parts that differ in their samples alone add up, or in what they reduce alone; see collectives.build_layer."""
     parts = int(board.parts[layer])
     members = int(board.reduction[layer] if kind == REDUCTION else board.sample[layer])
     stride = int(board.copies[layer]) if kind == REDUCTION else parts // members

@@ -48,6 +48,7 @@ FLOOR = 1e-3  # of the largest gradient: a tensor's own may be nothing but round
 ROUNDING = 8.0  # how much further from float64 than the whole model in the run's own precision
 LEAST = 1e-3
 MOVES = (0.1, 0.01, 0.0)  # how far weights are moved; less where numbers do not stay finite
+CHECK = 2  # which check this is: raised when it refuses more, so that what passed an earlier one is checked again
 COPIES = 8  # of the weights, in float64: two models with gradients, and what is between
 OF_A_STEP = ("device", "precision", "layout", "kernels", "feed", "workers", "capture", "compile", "places", "threads")
 
@@ -309,6 +310,7 @@ def _fits(config: Config, plan: Plan, dataset: Dataset) -> bool:
 def _key(config: Config, plan: Plan, dataset: Dataset) -> str:
     """All that the answer hangs on."""
     facts = {
+        "check": CHECK,
         "model": config.to_json()["model"],
         "source": source_hash(config.model.name),
         "plan": to_table(plan),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from manyhands.compat import DropoutNd
 from manyhands.engine.sharding.elementwise import RANDOM, name_of
 
 DRAWN = 0.37  # what every random number is
@@ -41,7 +42,7 @@ class Still(TorchFunctionMode):
 def hold_still(model: nn.Module) -> None:
     """No dropout by its layers; those inside torch's own see no mode."""
     for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
+        if isinstance(module, DropoutNd):
             module.p = 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             module.dropout = 0.0

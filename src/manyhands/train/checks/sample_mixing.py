@@ -4,8 +4,9 @@ Then it matters with which others a sample is: cut into micro-batches, or into t
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from manyhands.compat import BatchNorm
 from manyhands.config import Config
 from manyhands.data.dataset import Dataset
 from manyhands.graph.graph import Graph
@@ -34,7 +35,7 @@ def mixes_samples(config: Config, dataset: Dataset) -> bool:
     with as_it_was(model, inputs), torch.no_grad(), Still():
         hold_still(model)
         for module in model.train().modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, BatchNorm):
                 module.eval()
         try:
             whole, part = model(inputs)[: SAMPLES // 2], model(inputs[: SAMPLES // 2])
