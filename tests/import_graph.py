@@ -1,13 +1,9 @@
-"""Import graph: which module of ours imports which, at its top or inside a function, and which of them go round."""
+"""Import graph: which module of ours imports which, at its top or inside a function."""
 
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 SOURCE = Path(__file__).parent.parent / "src" / "manyhands"
 
@@ -63,13 +59,3 @@ def _target(full: str, every: Mapping[str, Path], package: str) -> str:
     while name and name not in every:
         name = name.rpartition(".")[0]
     return name
-
-
-def cycles(edges: list[Import], names: Mapping[str, Path]) -> list[frozenset[str]]:
-    """The strongly connected components of more than one module, largest first."""
-    number = {name: index for index, name in enumerate(names)}
-    rows, columns = [number[each.module] for each in edges], [number[each.imported] for each in edges]
-    matrix = csr_matrix((np.ones(len(edges)), (rows, columns)), shape=(len(number), len(number)))
-    _, labels = connected_components(matrix, directed=True, connection="strong")
-    groups = [frozenset(name for name in names if labels[number[name]] == label) for label in range(max(labels) + 1)]
-    return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), min(group)))

@@ -8,9 +8,8 @@ unless it is given.
 import time
 from typing import Any
 
-from manyhands import config as config_module
 from manyhands.comm.ranks.rank_info import place
-from manyhands.config import Config, with_values
+from manyhands.config import Config, located, with_values
 from manyhands.errors import ConfigError
 from manyhands.optim.lr_scaling import scaled, scaling
 from manyhands.optim.options import OptimOptions
@@ -36,7 +35,7 @@ def pick(config: Config, plan: Plan) -> tuple[Config, dict[str, Any]]:
         )
     begun = time.perf_counter()
     first = max(FIRST, plan.world)
-    config = with_values(config_module.located(config), {"train.batch_size": first})
+    config = with_values(located(config), {"train.batch_size": first})
     unscaled = with_values(config, {"optim.scaling": "none"})
     speeds = Speeds(unscaled, settled(config, parse("serial") if plan.axes[0].name == "auto" else plan))
     critical = critical_batch.recall(config)

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
-from manyhands import config as config_module
-from manyhands.config import Config, with_values
+from manyhands.config import Config, located, with_values
 from manyhands.errors import ConfigError, MissingPackage, RunError
 from manyhands.optim.lr_scaling import scaled
 from manyhands.plan.plan import Plan
@@ -69,7 +68,7 @@ def tune(config: Config, plan: Plan, wish: Wish) -> dict[str, Any]:
     rule = config.optim
     # Rates are tuned as they are, and a batch size is one for the whole training.
     fixed = {"train.batch_size": sizes[0], "train.grow": None, "optim.scaling": "none"}
-    config = with_values(config_module.located(config), fixed)
+    config = with_values(located(config), fixed)
     speeds = Speeds(config, settled(config, plan))
     sizes, limit = _speeds(speeds, sizes, grows=not wish.sizes)
     guesses = {size: scaled(speeds.rate, rule, size) for size in sizes}
